@@ -14,6 +14,10 @@
 #define CUDA_MAX_REFS 6
 #define CUDA_NS_PER_MS 1000000ull
 
+static inline CUdeviceptr cuda_address(const void *pointer) {
+    return (CUdeviceptr)(uintptr_t)pointer;
+}
+
 /* A private stream, for one call at a time, so that two calls without a stream never wait for each
  * other. */
 typedef struct cuda_private_stream {
@@ -237,7 +241,32 @@ cuda_links cuda_links_find(const cuda_instance *instance, const symmem_peers *pe
 /* Tells all others if all of them are linked with this one. In stream order. */
 CUresult cuda_links_tell(const cuda_instance *instance, const symmem_peers *peers, cuda_links links,
                          CUstream native);
-CUresult cuda_device_uuid(const cuda_driver *driver, int32_t device, CUuuid *uuid_p);
+
+/* clock.c */
+uint64_t cuda_now_ns(void);
+void cuda_sleep_ns(uint64_t ns);
+
+/* error.c */
+symmem_status cuda_fail(const cuda_instance *instance, CUresult result, const char *operation);
+/* Returns EMFILE or ENFILE if no descriptor is left, else 0. Neither the driver nor NCCL reports
+ * that reason. */
+int cuda_descriptors_error(void);
+bool cuda_is_capture_error(CUresult result);
+symmem_status cuda_no_memory(const cuda_instance *instance, const char *operation);
+/* Returns TIMEOUT: the device was late with what the call waited for. */
+symmem_status cuda_fail_timeout(const cuda_instance *instance, const char *operation);
+symmem_status cuda_failpoint(const cuda_instance *instance, const char *name);
+
+/* context.c */
+/* Makes the context current. cuda_pop restores what was. In between this thread's calls break no
+ * capture of the program. */
+CUresult cuda_push(const cuda_driver *driver, CUcontext context);
+void cuda_pop(const cuda_driver *driver);
+bool cuda_reenter(const cuda_instance *instance, int32_t device); /* for a device that is open */
+void cuda_leave(const cuda_instance *instance);
+/* The same without a context, as far as the driver allows it. */
+void cuda_relax(const cuda_driver *driver);
+void cuda_restore(const cuda_driver *driver);
 
 /* backend.c */
 extern const symmem_backend cuda_table;
@@ -250,25 +279,11 @@ extern const symmem_matmul_ops cuda_matmul_ops;
 extern const symmem_topology_ops cuda_topology_ops;
 symmem_status cuda_device_count(void *instance, int32_t *count_p);
 symmem_status cuda_device_info(void *instance, int32_t device, symmem_device_info *info_p);
-symmem_status cuda_fail(const cuda_instance *instance, CUresult result, const char *operation);
-/* Returns EMFILE or ENFILE if no descriptor is left, else 0. Neither the driver nor NCCL reports
- * that reason. */
-int cuda_descriptors_error(void);
-bool cuda_is_capture_error(CUresult result);
-symmem_status cuda_no_memory(const cuda_instance *instance, const char *operation);
-/* Returns TIMEOUT: the device was late with what the call waited for. */
-symmem_status cuda_fail_timeout(const cuda_instance *instance, const char *operation);
-symmem_status cuda_failpoint(const cuda_instance *instance, const char *name);
 
 /* device.c */
 /* Makes the device's context current, opening the device if needed. cuda_leave restores the
  * caller's. In between this thread's calls break no capture of the program. Pairs may nest. */
 symmem_status cuda_enter(cuda_instance *instance, int32_t device, const char *operation);
-bool cuda_reenter(const cuda_instance *instance, int32_t device); /* for a device that is open */
-void cuda_leave(const cuda_instance *instance);
-/* The same without a context, as far as the driver allows it. */
-void cuda_relax(const cuda_driver *driver);
-void cuda_restore(const cuda_driver *driver);
 void cuda_devices_close(cuda_instance *instance);
 /* The context is current. A private stream with work in flight is ended instead of given back. */
 CUresult cuda_private_stream_take(cuda_instance *instance, int32_t device,
@@ -277,9 +292,7 @@ void cuda_private_stream_give(cuda_instance *instance, int32_t device,
                               cuda_private_stream *private_stream);
 void cuda_private_stream_end(cuda_instance *instance, int32_t device,
                              cuda_private_stream *private_stream);
-CUdeviceptr cuda_address(const void *pointer);
-uint64_t cuda_now_ns(void);
-void cuda_sleep_ns(uint64_t ns);
+CUresult cuda_device_uuid(const cuda_driver *driver, int32_t device, CUuuid *uuid_p);
 
 /* image.c */
 const void *cuda_image(void);
@@ -298,8 +311,6 @@ symmem_status cuda_work_run(cuda_instance *instance, cuda_work *work, const symm
 /* Launches as many blocks as `count` elements fill, up to a bound. */
 symmem_status cuda_work_launch(cuda_instance *instance, const cuda_work *work, CUfunction kernel,
                                uint64_t count, void *args, CUstream native);
-/* With the device's other kernels. */
-CUresult cuda_local_load(const cuda_driver *driver, CUmodule module, cuda_local_kernels *local);
 
 /* module.c */
 typedef struct cuda_module { /* of one device; CUDA_MODULE_NONE: not loaded */
@@ -429,8 +440,6 @@ CUresult cuda_fabric_import(const cuda_driver *driver, const symmem_share *share
 symmem_status cuda_memory_alloc(void *instance, int32_t device, size_t bytes,
                                 symmem_memory *memory);
 void cuda_memory_release(void *instance, symmem_memory *memory);
-/* For a device's memory that is requested from the driver. */
-CUmemAllocationProp cuda_memory_property(int32_t device, bool fabric);
 /* For local memory: the size that the driver gave it. */
 size_t cuda_memory_mapped_bytes(const symmem_memory *memory);
 CUmemGenericAllocationHandle cuda_memory_handle(const symmem_memory *memory);

@@ -116,9 +116,11 @@ static inline nccl_state *nccl_state_of(const cuda_instance *instance) {
 /* symmem_memory.priv: an nccl_allocation for local memory, an nccl_window for an entry of
  * peers[]. */
 
+/* error.c */
+symmem_status nccl_fail(const cuda_instance *instance, ncclResult_t result, const char *operation);
+
 /* backend.c */
 const symmem_backend *nccl_table(void);
-symmem_status nccl_fail(const cuda_instance *instance, ncclResult_t result, const char *operation);
 
 /* host_shim.c */
 void nccl_host_init(nccl_host *own, const symmem_host *cores);

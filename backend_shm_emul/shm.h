@@ -67,7 +67,7 @@ struct shm_instance {
     symmem_cpu_blas blas;
 };
 
-/* --- backend.c ---------------------------------------------------------------------- */
+/* --- error.c ------------------------------------------------------------------------ */
 
 /* Describes a failed system call and returns the status for its errno. */
 symmem_status shm_fail_errno(const symmem_host *host, int system_errno, const char *operation,
@@ -85,7 +85,6 @@ symmem_status shm_out_of_memory(const symmem_host *host, const char *operation);
 /* Appends to the message of the failure that was just described, as far as the core can. */
 void shm_explain(const symmem_host *host, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-void shm_instance_free(shm_instance *self);
 
 /* --- wait.c: time ------------------------------------------------------------------- */
 
@@ -357,6 +356,8 @@ struct shm_stream {
     pthread_t worker;
 };
 
+/* With its last stream, or when it closes and has none. */
+void shm_instance_free(shm_instance *self);
 /* Appends a list of `count` operations. */
 void shm_stream_push(shm_stream *stream, shm_op *first, shm_op *last, uint64_t count);
 
@@ -522,11 +523,7 @@ void shm_signal_poison(void *instance, const symmem_peers *peers);
 symmem_status shm_collective(void *instance, const symmem_peers *peers, int32_t channel,
                              const symmem_collective *call, const symmem_exec *exec);
 
-/* --- multicast.c, reduce.c ---------------------------------------------------------- */
-
-/* Returns the element size, or 0 for a pair that ld_reduce does not support. */
-size_t shm_reduce_element_bytes(symmem_dtype dtype, symmem_reduce_op op);
-symmem_status shm_run_reduce(const shm_op *op, symmem_error_record *record_p);
+/* --- multicast.c ---------------------------------------------------------- */
 
 symmem_status shm_multicast_create(void *instance, int32_t device, int32_t world_size, size_t bytes,
                                    void **object_p, symmem_share *share);

@@ -8,6 +8,15 @@
 
 #include "shm.h"
 
+void shm_instance_free(shm_instance *self) {
+    pthread_mutex_destroy(&self->busy_lock);
+    pthread_mutex_destroy(&self->blas_lock);
+    pthread_cond_destroy(&self->stream_gone);
+    pthread_mutex_destroy(&self->lock);
+    free(self->slots_used);
+    free(self);
+}
+
 /* --- life --------------------------------------------------------------------------- */
 
 static void retain_locked(shm_stream *stream) {

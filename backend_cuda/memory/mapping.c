@@ -22,6 +22,16 @@ static struct {
     uint64_t last_number, last_series;
 } mappings = {.driver_lock = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
 
+CUmemAllocationProp cuda_memory_property(int32_t device, bool fabric) {
+    return (CUmemAllocationProp){
+        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .requestedHandleTypes =
+            fabric ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | CU_MEM_HANDLE_TYPE_FABRIC
+                   : CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
+    };
+}
+
 /* --- the driver's side -------------------------------------------------------------- */
 
 /* One thread at a time, because of two equal requests at once one is answered ALREADY_MAPPED. */

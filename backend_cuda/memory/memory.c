@@ -16,16 +16,6 @@ typedef struct share_bytes {
 
 _Static_assert(sizeof(share_bytes) <= sizeof(((symmem_share *)0)->bytes), "it has to fit");
 
-CUmemAllocationProp cuda_memory_property(int32_t device, bool fabric) {
-    return (CUmemAllocationProp){
-        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-        .requestedHandleTypes =
-            fabric ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | CU_MEM_HANDLE_TYPE_FABRIC
-                   : CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
-    };
-}
-
 static void describe(symmem_memory *memory, cuda_mapping *mapping, size_t offset, int32_t device,
                      size_t bytes, int32_t imported) {
     *memory = (symmem_memory){

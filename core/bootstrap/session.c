@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define STALE_JOIN_SLEEP_NS 20000000u
 
@@ -174,10 +175,19 @@ static void sweep(const sm_session *session) {
     }
 }
 
+static void drop_own_fds(sm_session *session) {
+    while (session->own_fds != NULL) {
+        sm_own_fd *entry = session->own_fds;
+        session->own_fds = entry->next;
+        close(entry->fd);
+        free(entry);
+    }
+}
+
 static void close_down(sm_session *session) {
     if (!session->stands)
         remove_own_join(session);
-    sm_session_drop_own_fds(session);
+    drop_own_fds(session);
     sm_ipc_destroy(session->ipc);
     session->ipc = NULL;
     session->id = 0;

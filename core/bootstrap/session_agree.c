@@ -5,21 +5,6 @@
 
 #include <string.h>
 
-void sm_verdict_make(const symmem_error_record *record, sm_verdict *verdict_p) {
-    memset(verdict_p, 0, sizeof(*verdict_p));
-    verdict_p->status = record->status;
-    verdict_p->system_errno = record->system_errno;
-    verdict_p->channel = record->channel;
-    verdict_p->failed_rank = record->failed_rank;
-    verdict_p->expected = record->expected;
-    verdict_p->actual = record->actual;
-    verdict_p->missing_count = record->missing_count;
-    memcpy(verdict_p->missing, record->missing, sizeof(verdict_p->missing));
-    sm_copy_text(verdict_p->operation, sizeof(verdict_p->operation), record->operation);
-    sm_copy_text(verdict_p->stage, sizeof(verdict_p->stage), record->stage);
-    sm_copy_text(verdict_p->message, sizeof(verdict_p->message), record->message);
-}
-
 bool sm_verdict_valid(const sm_session *session, const sm_verdict *verdict) {
     int32_t world_size = session->config.world_size;
     uint32_t count = 0;

@@ -68,7 +68,12 @@ typedef struct sm_finished {
     bool is_left;
 } sm_finished;
 
-typedef struct sm_own_fd sm_own_fd;
+/* A descriptor that a rank sent to itself and has not received yet. It does not go through a
+ * socket: a group of one has none, and a socket's queue holds only so many unread messages. */
+typedef struct sm_own_fd {
+    struct sm_own_fd *next;
+    int fd;
+} sm_own_fd;
 
 struct sm_session {
     sm_session_config config;
@@ -249,9 +254,6 @@ void sm_exchange_abandon(sm_session *session, uint64_t id, uint64_t sequence, sm
 /* Removes the keys of exchanges that were given up. `all`: every rank has left those sessions. */
 void sm_exchange_sweep(sm_session *session, bool all);
 
-/* --- session_fds.c --- */
-void sm_session_drop_own_fds(sm_session *session);
-
 /* --- session_agree.c --- */
 /* The part of an error record that ranks send each other. */
 typedef struct sm_verdict {
@@ -271,7 +273,7 @@ typedef struct sm_verdict {
 
 /* Whether a verdict from the store is one that sm_verdict_make can make in this group. */
 bool sm_verdict_valid(const sm_session *session, const sm_verdict *verdict);
-void sm_verdict_make(const symmem_error_record *record, sm_verdict *verdict_p);
+void sm_verdict_make(const symmem_error_record *record, sm_verdict *verdict_p); /* exit_record.c */
 /* Makes the verdict of `rank` the thread's record. */
 symmem_status sm_verdict_apply(const sm_session *session, const sm_call *call, int32_t rank,
                                const sm_verdict *verdict);

@@ -8,12 +8,6 @@
 
 #include "memory/mapping.h"
 
-CUresult cuda_device_uuid(const cuda_driver *driver, int32_t device, CUuuid *uuid_p) {
-    CUdevice id;
-    CUresult result = driver->DeviceGet(&id, device);
-    return result == CUDA_SUCCESS ? driver->DeviceGetUuid(uuid_p, id) : result;
-}
-
 static bool is_same(const CUuuid *one, const CUuuid *other) {
     return memcmp(one, other, sizeof *one) == 0;
 }
