@@ -7,6 +7,17 @@
 #include <stdlib.h>
 
 #include "nccl_internal.h"
+#include "bootstrap_root.h"
+#include "coll_comm.h"
+#include "coll_watcher.h"
+#include "comm_abort.h"
+#include "exchange.h"
+#include "group.h"
+#include "host_shim.h"
+#include "memory.h"
+#include "resolve.h"
+#include "signal_guard.h"
+#include "user_comm.h"
 
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)

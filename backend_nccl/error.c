@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Errors of NCCL as statuses of the core. */
 #include "nccl_internal.h"
+#include "error.h"
 
 /* ncclResult_t grows from version to version, so it is never an index into a table. */
 symmem_status nccl_fail(const cuda_instance *instance, ncclResult_t result, const char *operation) {

@@ -7,7 +7,22 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shm.h"
+#include "backend.h"
+#include "backing.h"
+#include "blas.h"
+#include "capture.h"
+#include "collective.h"
+#include "connectivity.h"
+#include "error.h"
+#include "event.h"
+#include "graph.h"
+#include "matmul.h"
+#include "memory.h"
+#include "multicast.h"
+#include "ops.h"
+#include "signals.h"
+#include "stream.h"
+#include "wait.h"
 
 #define DEFAULT_DEVICES 8
 #define DEFAULT_SLOTS 128

@@ -4,7 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "shm.h"
+#include "error.h"
 
 symmem_status shm_fail_errno(const symmem_host *host, int system_errno, const char *operation,
                              const char *what) {

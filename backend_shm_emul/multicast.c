@@ -12,7 +12,12 @@
 #include "cpu/float_mode.h"
 #include "cpu/reduce.h"
 #include "reference/reduce.h"
-#include "shm.h"
+#include "multicast.h"
+#include "error.h"
+#include "memory.h"
+#include "op.h"
+#include "segment.h"
+#include "signals.h"
 
 /* In the shared page. */
 typedef struct shm_multicast_object {

@@ -5,15 +5,16 @@
 
 #include "cuda/collective.h"
 #include "cuda/collective_job.h"
-#include "cuda_internal.h"
+#include "collective/collective.h"
+#include "signal/composite.h"
+#include "driver/error.h"
+#include "signal/signal.h"
 #include "memory/multicast.h"
 
 #define SMALL_BYTES ((size_t)64 << 10) /* of a step: below this one block runs all steps */
 #define PIECE_BYTES ((size_t)1 << 20)  /* the same if there are many steps */
 #define MANY_STEPS 16
 #define MOST_STEPS 256
-#define BLOCK_BYTES ((size_t)32 << 10) /* the least for which another block pays */
-#define MAX_BLOCKS 256                 /* enough to fill any device */
 
 /* One collective that is being enqueued. */
 typedef struct collective_launch {
@@ -79,11 +80,6 @@ static bool is_for_one_block(const collective_launch *c) {
         steps++;
     }
     return steps > MOST_STEPS || most <= (steps > MANY_STEPS ? PIECE_BYTES : SMALL_BYTES);
-}
-
-unsigned int cuda_blocks_for(size_t bytes) {
-    size_t blocks = bytes / BLOCK_BYTES + 1;
-    return (unsigned int)(blocks < MAX_BLOCKS ? blocks : MAX_BLOCKS);
 }
 
 /* The bytes for which each block has one pass, in a kernel with a barrier per block. */

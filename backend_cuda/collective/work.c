@@ -3,7 +3,18 @@
 #include <string.h>
 
 #include "cuda/product.h"
-#include "cuda_internal.h"
+#include "collective/work.h"
+#include "signal/composite.h"
+#include "driver/context.h"
+#include "driver/device.h"
+#include "driver/error.h"
+#include "inflight/inflight.h"
+#include "driver/pinned.h"
+#include "inflight/chunk_wait.h"
+#include "signal/signal.h"
+#include "stream/foreign_capture.h"
+#include "stream/graph.h"
+#include "stream/stream.h"
 
 #define MAX_BLOCKS 2048 /* more than a device runs at once */
 

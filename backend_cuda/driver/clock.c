@@ -2,7 +2,7 @@
 /* The clock of deadlines. */
 #include <time.h>
 
-#include "cuda_internal.h"
+#include "driver/clock.h"
 
 uint64_t cuda_now_ns(void) {
     struct timespec now;

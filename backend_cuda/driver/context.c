@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The context that a thread works in, and the mode in which it meets captures of the program. */
-#include "cuda_internal.h"
+#include "driver/context.h"
 
 /*
  * The program may be capturing in global mode, in another thread or in this one. Calls that are

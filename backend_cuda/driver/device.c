@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Devices: the primary context, from its first use to its end, and private streams. */
-#include "cuda_internal.h"
+#include "driver/device.h"
+#include "driver/context.h"
+#include "driver/error.h"
+#include "driver/kernels.h"
+#include "driver/pinned.h"
+#include "driver/stream_cache.h"
 
 #include <stdlib.h>
 

@@ -4,7 +4,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "cuda_internal.h"
+#include "driver/error.h"
 
 bool cuda_is_capture_error(CUresult result) {
     return result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&

@@ -6,7 +6,9 @@
  */
 #include <stddef.h>
 
-#include "cuda_internal.h"
+#include "driver/kernels.h"
+#include "driver/image.h"
+#include "driver/module.h"
 
 typedef struct loaded {
     pthread_mutex_t lock; /* held during loading, because the next user needs the kernels too */

@@ -12,6 +12,11 @@
 #include <unistd.h>
 
 #include "memory/mapping.h"
+#include "driver/context.h"
+#include "driver/device.h"
+#include "driver/fabric.h"
+#include "inflight/inflight.h"
+#include "stream/stream.h"
 
 static struct {
     pthread_mutex_t driver_lock; /* over devices, fd and keeps_fd, and the calls that set them */

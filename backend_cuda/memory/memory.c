@@ -5,6 +5,12 @@
 #include <unistd.h>
 
 #include "memory/mapping.h"
+#include "memory/memory.h"
+#include "driver/context.h"
+#include "driver/device.h"
+#include "driver/error.h"
+#include "driver/fabric.h"
+#include "memory/suballoc.h"
 
 /* The contents of a share's bytes. */
 typedef struct share_bytes {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "memory/mapping.h"
+#include "signal/links.h"
 
 static bool is_same(const CUuuid *one, const CUuuid *other) {
     return memcmp(one, other, sizeof *one) == 0;

@@ -2,7 +2,12 @@
 /* Events. Failures of the work before an event have been reported before it counts as reached. */
 #include <stdlib.h>
 
-#include "cuda_internal.h"
+#include "stream/event.h"
+#include "driver/clock.h"
+#include "driver/context.h"
+#include "driver/device.h"
+#include "driver/error.h"
+#include "inflight/inflight.h"
 
 #define SPIN_NS 100000ull
 #define PAUSE_NS 20000ull

@@ -175,7 +175,7 @@ static void sweep(const sm_session *session) {
     }
 }
 
-static void drop_own_fds(sm_session *session) {
+void sm_session_drop_own_fds(sm_session *session) {
     while (session->own_fds != NULL) {
         sm_own_fd *entry = session->own_fds;
         session->own_fds = entry->next;
@@ -187,7 +187,7 @@ static void drop_own_fds(sm_session *session) {
 static void close_down(sm_session *session) {
     if (!session->stands)
         remove_own_join(session);
-    drop_own_fds(session);
+    sm_session_drop_own_fds(session);
     sm_ipc_destroy(session->ipc);
     session->ipc = NULL;
     session->id = 0;

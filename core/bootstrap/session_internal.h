@@ -159,6 +159,7 @@ void sm_session_take_down(sm_session *session, const sm_call *call);
 void sm_session_has_met(const sm_session *session, int32_t rank);
 /* Brings the session up if it is down. */
 symmem_status sm_session_up(sm_session *session, const sm_call *call);
+void sm_session_drop_own_fds(sm_session *session);
 
 /* --- session_watch.c --- */
 uint32_t sm_session_tick_ms(const sm_session *session);

@@ -4,6 +4,7 @@
  * and which windows they use again or give up; on a fake libnccl and a fake driver.
  */
 #include "nccl_ranks.h"
+#include "driver/clock.h"
 
 /* --- records that differ ------------------------------------------------------------ */
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cuda_internal.h"
+#include "inflight/chunk_wait.h"
 
 symmem_status cuda_take_chunk_fault(const cuda_signal_op *signal, symmem_error_record *record_p) {
     symmem_cuda_fault *found = signal->fault;

@@ -8,7 +8,8 @@
  */
 #include <string.h>
 
-#include "cuda_internal.h"
+#include "driver/staging.h"
+#include "driver/pinned.h"
 
 #define HEAD_BYTES 256
 

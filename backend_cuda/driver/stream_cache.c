@@ -6,7 +6,7 @@
  * destroyed, and a user gets the idle one that was made first. They are kept as long as the
  * device's context lives. Only streams beyond the cache's size are made and destroyed.
  */
-#include "cuda_internal.h"
+#include "driver/stream_cache.h"
 
 #include <string.h>
 

@@ -2,7 +2,12 @@
 /* The instance's thread. It watches work in flight while no other thread does. */
 #include <errno.h>
 
-#include "cuda_internal.h"
+#include "watcher.h"
+#include "backend.h"
+#include "driver/clock.h"
+#include "driver/exit.h"
+#include "inflight/inflight.h"
+#include "inflight/chunk_wait.h"
 
 #define TICK_NS (10 * CUDA_NS_PER_MS)
 

@@ -4,7 +4,17 @@
  * operation's channel says whether a step has failed. Later steps read it there, also in a graph.
  */
 #include "cuda/collective.h"
-#include "cuda_internal.h"
+#include "signal/composite.h"
+#include "inflight/inflight.h"
+#include "signal/signal.h"
+
+#define BLOCK_BYTES ((size_t)32 << 10) /* the least for which another block pays */
+#define MAX_BLOCKS 256                 /* enough to fill any device */
+
+unsigned int cuda_blocks_for(size_t bytes) {
+    size_t blocks = bytes / BLOCK_BYTES + 1;
+    return (unsigned int)(blocks < MAX_BLOCKS ? blocks : MAX_BLOCKS);
+}
 
 symmem_cuda_state *cuda_state_of(const symmem_composite *composite) {
     const symmem_peers *peers = composite->peers;

@@ -5,7 +5,7 @@
  * may wait there for a peer's running kernel that waits for this rank. Blocks come from slabs,
  * which are freed when no instance uses a device any more.
  */
-#include "cuda_internal.h"
+#include "driver/pinned.h"
 
 #include <stdlib.h>
 #include <string.h>

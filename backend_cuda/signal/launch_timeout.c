@@ -13,7 +13,14 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "cuda_internal.h"
+#include "signal/launch_timeout.h"
+#include "driver/clock.h"
+#include "driver/device.h"
+#include "inflight/inflight.h"
+#include "driver/pinned.h"
+#include "signal/peers.h"
+#include "signal/signal.h"
+#include "stream/stream.h"
 
 #define LATE_MS 60000u
 #define MOST_LATE_MS 86400000ul
