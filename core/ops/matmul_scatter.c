@@ -7,7 +7,7 @@
  * private: the chunks of all ranks that become this rank's output, and copies of A and of its
  * scales where their layout does not do.
  */
-#include "ops/fused.h"
+#include "ops/matmul_args.h"
 
 #include <string.h>
 

@@ -5,6 +5,14 @@
 #include <string.h>
 
 #include "rendezvous/rendezvous.h"
+#include "backend/host.h"
+#include "backend/query.h"
+#include "memory/block.h"
+#include "memory/group_explain.h"
+#include "rendezvous/handle.h"
+#include "rendezvous/link.h"
+#include "rendezvous/rendezvous_map.h"
+#include "rendezvous/rendezvous_record.h"
 
 void sm_rendezvous_set_failure(sm_rendezvous *rendezvous, symmem_status status) {
     if (status == SYMMEM_OK || rendezvous->status != SYMMEM_OK)

@@ -5,6 +5,11 @@
  * ranks go on without multicast.
  */
 #include "rendezvous/rendezvous.h"
+#include "rendezvous/rendezvous_multicast.h"
+#include "backend/device.h"
+#include "backend/host.h"
+#include "backend/registry.h"
+#include "rendezvous/rendezvous_record.h"
 
 void sm_multicast_offer(sm_rendezvous *rendezvous) {
     symmem_context *context = rendezvous->context;

@@ -11,6 +11,13 @@
  */
 #include "stream/channel.h"
 #include "stream/stream.h"
+#include "backend/host.h"
+#include "backend/query.h"
+#include "backend/registry.h"
+#include "memory/group_explain.h"
+#include "rendezvous/handle.h"
+#include "rendezvous/link_poison.h"
+#include "stream/capture.h"
 
 static symmem_status call_backend(const sm_channel_op *op, void *stream, bool capturing) {
     const sm_link *link = op->link;

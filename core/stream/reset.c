@@ -5,6 +5,12 @@
 #include "backend/reach.h"
 #include "stream/channel.h"
 #include "bootstrap/session_internal.h"
+#include "backend/host.h"
+#include "backend/query.h"
+#include "memory/group_explain.h"
+#include "rendezvous/handle.h"
+#include "rendezvous/link_poison.h"
+#include "stream/graph.h"
 
 #define MARK_LATE_NS 50000000
 

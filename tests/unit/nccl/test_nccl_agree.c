@@ -5,6 +5,7 @@
  */
 #include "nccl_ranks.h"
 #include "driver/clock.h"
+#include "memory/group_calls.h"
 
 /* --- records that differ ------------------------------------------------------------ */
 

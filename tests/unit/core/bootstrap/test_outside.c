@@ -6,6 +6,7 @@
 #include "stream/channel.h"
 #include "unit_main.h"
 #include "last_record.h"
+#include "rendezvous/rendezvous_record.h"
 
 #include <sys/socket.h>
 #include <sys/un.h>
