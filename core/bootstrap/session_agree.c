@@ -90,6 +90,6 @@ symmem_status sm_session_agree(sm_session *session, const char *operation, const
     record.status = own;
     if (own == SYMMEM_PEER_LOST && record.missing_count == 0)
         name_the_lost(session, &record);
-    return sm_session_gather(session, operation, stage, own == SYMMEM_OK ? NULL : &record, NULL, 0,
-                             NULL, false, deadline_ns);
+    const sm_contribution mine = {.failure = own == SYMMEM_OK ? NULL : &record};
+    return sm_session_gather(session, operation, stage, &mine, NULL, false, deadline_ns);
 }

@@ -242,13 +242,18 @@ int32_t sm_session_given_up_by(sm_session *session);
 bool sm_session_has_given_up(const sm_session *session, int32_t rank);
 
 /* --- exchange.c --- */
+/* What a rank gives to an exchange. */
+typedef struct sm_contribution {
+    const symmem_error_record *failure; /* NULL, or why the rank has nothing to give */
+    const void *data;
+    size_t bytes;
+} sm_contribution;
 /* Does one gathering, in session `id`, exchange `sequence`. `kind` must be the same text on all
- * ranks. `own` is NULL, or says why this rank has nothing to give. The exchange is then completed
- * all the same, and every rank gets the failure of the lowest such rank, as an agreed one. Does not
- * take the session down. */
+ * ranks. A rank that has nothing to give
+ * says why. The exchange is then completed all the same, and every rank gets the failure of the
+ * lowest such rank, as an agreed one. Does not take the session down. */
 sm_outcome sm_exchange(sm_session *session, const sm_call *call, const char *kind, uint64_t id,
-                       uint64_t sequence, const symmem_error_record *own, const void *in,
-                       size_t bytes, void *out);
+                       uint64_t sequence, const sm_contribution *mine, void *out);
 /* --- exchange_clean.c --- */
 /* Marks this rank's part as given up and remembers the keys. */
 void sm_exchange_abandon(sm_session *session, uint64_t id, uint64_t sequence, sm_outcome outcome);
@@ -287,7 +292,7 @@ symmem_status sm_earlier_failure(const sm_session *session, const sm_call *call,
                                  const symmem_error_record *own, symmem_status status);
 /* Does sm_session_all_gather for a rank that may have nothing to give, see sm_exchange. */
 symmem_status sm_session_gather(sm_session *session, const char *operation, const char *stage,
-                                const symmem_error_record *own, const void *in, size_t bytes,
-                                void *out, bool restart, uint64_t deadline_ns);
+                                const sm_contribution *mine, void *out, bool restart,
+                                uint64_t deadline_ns);
 
 #endif
