@@ -109,7 +109,7 @@ static unsigned int per_block_count(const collective_launch *c) {
     size_t most = MAX_BLOCKS_ALL_RANKS / (size_t)job->world_size;
     size_t limit = job->world_size == 2 ? PER_BLOCK_MAX_BYTES_TWO_RANKS : PER_BLOCK_MAX_BYTES;
     if (c->launch.args.channel >= SYMMEM_CUDA_SYNC_BLOCK_CHANNELS || bytes > limit ||
-        strcmp(symmem_cuda_schedule(job->form), "|.0.") != 0)
+        !symmem_cuda_has_one_step(job->form))
         return 0;
     size_t places = bytes <= FEW_BLOCKS_MAX_BYTES ? SYMMEM_CUDA_MAX_SYNC_BLOCKS / 2
                                                   : SYMMEM_CUDA_MAX_SYNC_BLOCKS;

@@ -89,6 +89,8 @@ symmem_status cuda_failpoint(const cuda_instance *instance, const char *name) {
     }
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 NEVER(int cuda_descriptors_error(void), return 0)
+NEVER(CUmemAllocationProp cuda_memory_property(int32_t device, bool fabric),
+      return (CUmemAllocationProp){0})
 NEVER(CUresult cuda_device_uuid(const cuda_driver *driver, int32_t device, CUuuid *uuid_p),
       return CUDA_SUCCESS)
 NEVER(void cuda_fabric_export(const cuda_driver *driver, CUmemGenericAllocationHandle memory,
