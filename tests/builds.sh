@@ -37,15 +37,17 @@ build_works() { # COMPILER_AND_OPTIONS...
 
 # --- rows: 77 is "not possible here" -----------------------------------------------------------------
 
-compiler() { # COMPILER BUILD_TYPE CMAKE_OPTIONS...
+compiler() { # COMPILER BUILD_TYPE
     command -v "$1" >/dev/null || return 77
-    builds -DCMAKE_C_COMPILER="$1" -DCMAKE_BUILD_TYPE="$2" "${@:3}" && build_works "$1"
+    builds -DCMAKE_C_COMPILER="$1" -DCMAKE_BUILD_TYPE="$2" && build_works "$1"
 }
 
 # Link-time optimization, whose warnings come at the end; a compiler cache knows nothing of it.
 lto() { # COMPILER
-    compiler "$1" Release -DCMAKE_INTERPROCEDURAL_OPTIMIZATION=ON -DCMAKE_SHARED_LINKER_FLAGS=-Werror \
-        -DCMAKE_MODULE_LINKER_FLAGS=-Werror -DCMAKE_C_COMPILER_LAUNCHER=
+    command -v "$1" >/dev/null || return 77
+    builds -DCMAKE_C_COMPILER="$1" -DCMAKE_BUILD_TYPE=Release -DCMAKE_INTERPROCEDURAL_OPTIMIZATION=ON \
+        -DCMAKE_SHARED_LINKER_FLAGS=-Werror -DCMAKE_MODULE_LINKER_FLAGS=-Werror -DCMAKE_C_COMPILER_LAUNCHER= &&
+        build_works "$1" -flto
 }
 
 # Several files compiled as one, which a parent project may ask for.
@@ -108,7 +110,7 @@ by_package_config() { # COMPILER_AND_OPTIONS...
 
 row_install_pkg_config() {
     installed && by_package_config cc -Wall -Wextra -Werror && SYMMEM_BACKEND=shm "$work/prefix/bin/symmem-run" 2 \
-        "$work/prefix/bin/program" && man -l "$work/prefix/share/man/man3/symmem_alloc.3" | grep -q symmem_alloc
+        "$work/prefix/bin/program" && man -M "$work/prefix/share/man" symmem_alloc | grep -q symmem_alloc
 }
 
 row_install_find_package() {

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# deps.sh FOLDER [PACKAGE...]: unpacks what symmem needs from packages of Debian or Ubuntu into a folder, without
-# root, for a machine where nothing can be installed. Then
+# deps.sh FOLDER [PACKAGE...]: unpacks what symmem needs from packages of Debian or Ubuntu into a folder,
+# without root, for a machine where nothing can be installed. Then
 #
 #     cmake -B build -DSYMMEM_DEPS=FOLDER              # a build by hand
 #     SYMMEM_DEPS=FOLDER tests/conformance.sh          # the scripts here, those for GPUs among them
 #
-# Without packages it takes those that the build needs and the optional ones that are small. Needs apt-get with its
-# lists, and dpkg-deb; a compiler, CMake and CUDA have to be there. What is in the folder already stays.
+# Without packages it takes those that the build needs and the optional ones that are small. Needs apt-get
+# with its lists, and dpkg-deb; a compiler, CMake and CUDA have to be there. What is in the folder stays.
 set -u
 if [ $# -lt 1 ] || [ "${1:0:1}" = - ]; then
     echo "usage: deps.sh FOLDER [PACKAGE...]" >&2

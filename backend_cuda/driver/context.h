@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The context that a thread works in, and the mode in which it meets captures of the program. */
+/* The context that a thread works in, and how its calls spare captures of the program. */
 #ifndef SYMMEM_BACKEND_CUDA_CONTEXT_H
 #define SYMMEM_BACKEND_CUDA_CONTEXT_H
 
