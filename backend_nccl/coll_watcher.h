@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* * Watches NCCL's collectives in flight. */
+/* Watches NCCL's collectives in flight. */
 #ifndef SYMMEM_BACKEND_NCCL_COLL_WATCHER_H
 #define SYMMEM_BACKEND_NCCL_COLL_WATCHER_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* * Communicators. */
+/* Communicators. */
 #ifndef SYMMEM_BACKEND_NCCL_COMM_H
 #define SYMMEM_BACKEND_NCCL_COMM_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* * One collective registration. */
+/* One collective registration. */
 #ifndef SYMMEM_BACKEND_NCCL_EXCHANGE_H
 #define SYMMEM_BACKEND_NCCL_EXCHANGE_H
 

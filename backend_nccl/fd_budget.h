@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* * Checks for free descriptors. */
+/* Checks for free descriptors. */
 #ifndef SYMMEM_BACKEND_NCCL_FD_BUDGET_H
 #define SYMMEM_BACKEND_NCCL_FD_BUDGET_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* * Failpoints carry their backend's name, and the suite relies on that. */
+/* Failpoints carry their backend's name, and the suite relies on that. */
 #ifndef SYMMEM_BACKEND_NCCL_HOST_SHIM_H
 #define SYMMEM_BACKEND_NCCL_HOST_SHIM_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* * NCCL's LSA teams (load/store accessible): runs of ranks that have pointers to each other's
+/* NCCL's LSA teams (load/store accessible): runs of ranks that have pointers to each other's
  * memory, all of one size. */
 #ifndef SYMMEM_BACKEND_NCCL_LSA_TEAM_H
 #define SYMMEM_BACKEND_NCCL_LSA_TEAM_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* * Local memory comes from the CUDA backend, because NCCL registers any allocation of the driver
+/* Local memory comes from the CUDA backend, because NCCL registers any allocation of the driver
  * that can be shared by descriptor. */
 #ifndef SYMMEM_BACKEND_NCCL_MEMORY_H
 #define SYMMEM_BACKEND_NCCL_MEMORY_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* * CBLAS, if the machine has one. */
+/* CBLAS, if the machine has one. */
 #ifndef SYMMEM_BACKEND_SHM_BLAS_H
 #define SYMMEM_BACKEND_SHM_BLAS_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* * Capture. */
+/* Capture. */
 #ifndef SYMMEM_BACKEND_SHM_CAPTURE_H
 #define SYMMEM_BACKEND_SHM_CAPTURE_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* * What the control groups of this process leave it: the limit of a container, a batch job or a
+/* What the control groups of this process leave it: the limit of a container, a batch job or a
  * service. */
 #ifndef SYMMEM_BACKEND_SHM_CGROUP_H
 #define SYMMEM_BACKEND_SHM_CGROUP_H

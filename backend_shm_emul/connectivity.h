@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* * Links between the emulated devices, as SYMMEM_SHM_NVLINKS says at the query. */
+/* Links between the emulated devices, as SYMMEM_SHM_NVLINKS says at the query. */
 #ifndef SYMMEM_BACKEND_SHM_CONNECTIVITY_H
 #define SYMMEM_BACKEND_SHM_CONNECTIVITY_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* * Events. */
+/* Events. */
 #ifndef SYMMEM_BACKEND_SHM_EVENT_H
 #define SYMMEM_BACKEND_SHM_EVENT_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* * Graphs: the branches of a capture. */
+/* Graphs: the branches of a capture. */
 #ifndef SYMMEM_BACKEND_SHM_GRAPH_H
 #define SYMMEM_BACKEND_SHM_GRAPH_H
 

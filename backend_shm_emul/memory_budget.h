@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* * How much memory may be allocated. */
+/* How much memory may be allocated. */
 #ifndef SYMMEM_BACKEND_SHM_MEMORY_BUDGET_H
 #define SYMMEM_BACKEND_SHM_MEMORY_BUDGET_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* * Emulated multicast. */
+/* Emulated multicast. */
 #ifndef SYMMEM_BACKEND_SHM_MULTICAST_H
 #define SYMMEM_BACKEND_SHM_MULTICAST_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* * Signals and the barrier. */
+/* Signals and the barrier. */
 #ifndef SYMMEM_BACKEND_SHM_SIGNALS_H
 #define SYMMEM_BACKEND_SHM_SIGNALS_H
 

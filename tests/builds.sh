@@ -71,6 +71,7 @@ row_suite_newest_clang() {
     builds_suite -DCMAKE_C_COMPILER="$newest" -DCMAKE_BUILD_TYPE=Release
 }
 
+# shellcheck disable=SC2016 # they are CMake's variables
 parent() { # CMAKE_LINES: a project that has symmem inside itself
     mkdir "$work/parent" && cp "$tests/example.c" "$work/parent" && printf '%s\n' 'cmake_minimum_required(VERSION 3.22)' \
         'project(parent LANGUAGES C)' "$1" 'foreach(kind symmem static)' '  add_executable(app_${kind} example.c)' \
@@ -113,6 +114,7 @@ row_install_pkg_config() {
         "$work/prefix/bin/program" && man -M "$work/prefix/share/man" symmem_alloc | grep -q symmem_alloc
 }
 
+# shellcheck disable=SC2016 # they are CMake's variables
 row_install_find_package() {
     installed && mkdir "$work/user" && cp "$tests/example.c" "$work/user" || return 1
     printf '%s\n' 'cmake_minimum_required(VERSION 3.22)' 'project(user C)' 'find_package(symmem REQUIRED)' \

@@ -34,7 +34,7 @@ check_floors backend_cuda driver stream,inflight memory signal collective produc
 while IFS=: read -r file include; do
     header=${include#*\"}
     header=${header%\"*}
-    [ -f "core/$header" ] && [ "${header%/*}" != "$header" ] || complain "$file includes \"$header\", which is no core/FLOOR/NAME.h"
+    { [ -f "core/$header" ] && [ "${header%/*}" != "$header" ]; } || complain "$file includes \"$header\", which is no core/FLOOR/NAME.h"
 done < <(grep -HE '^#include "' core/*.c core/*/*.[ch])
 for file in backend_nccl/*.[ch] backend_shm_emul/*.[ch]; do
     while read -r header; do

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* * Delays the process's end by exit for work on the backend's own threads or on a thread that
+/* Delays the process's end by exit for work on the backend's own threads or on a thread that
  * closes an instance. */
 #ifndef SYMMEM_BACKEND_CUDA_EXIT_H
 #define SYMMEM_BACKEND_CUDA_EXIT_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* * Fabric handles: bytes by which the devices of one NVLink fabric, also on other hosts, access
+/* Fabric handles: bytes by which the devices of one NVLink fabric, also on other hosts, access
  * memory. */
 #ifndef SYMMEM_BACKEND_CUDA_FABRIC_H
 #define SYMMEM_BACKEND_CUDA_FABRIC_H

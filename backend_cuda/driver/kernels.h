@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* * The kernels of a device, loaded once for all instances of the process. */
+/* The kernels of a device, loaded once for all instances of the process. */
 #ifndef SYMMEM_BACKEND_CUDA_KERNELS_H
 #define SYMMEM_BACKEND_CUDA_KERNELS_H
 

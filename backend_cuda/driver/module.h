@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* * Modules belong to the process and not to an instance. */
+/* Modules belong to the process and not to an instance. */
 #ifndef SYMMEM_BACKEND_CUDA_MODULE_H
 #define SYMMEM_BACKEND_CUDA_MODULE_H
 

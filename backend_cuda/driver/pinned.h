@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* * Small blocks of pinned memory. */
+/* Small blocks of pinned memory. */
 #ifndef SYMMEM_BACKEND_CUDA_PINNED_H
 #define SYMMEM_BACKEND_CUDA_PINNED_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* * Matrix products: the user's entry, by cuBLASLt or by a portable kernel. */
+/* Matrix products: the user's entry, by cuBLASLt or by a portable kernel. */
 #ifndef SYMMEM_BACKEND_CUDA_PRODUCT_H
 #define SYMMEM_BACKEND_CUDA_PRODUCT_H
 

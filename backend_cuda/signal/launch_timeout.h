@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* * A call without a stream has a deadline, and so have its kernels. */
+/* A call without a stream has a deadline, and so have its kernels. */
 #ifndef SYMMEM_BACKEND_CUDA_LAUNCH_TIMEOUT_H
 #define SYMMEM_BACKEND_CUDA_LAUNCH_TIMEOUT_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* * Whether a rank's device has NVLink to its peers'. */
+/* Whether a rank's device has NVLink to its peers'. */
 #ifndef SYMMEM_BACKEND_CUDA_LINKS_H
 #define SYMMEM_BACKEND_CUDA_LINKS_H
 

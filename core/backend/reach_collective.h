@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* * Collectives of ranks without pointers to each other, made of barriers, of copies by the group
+/* Collectives of ranks without pointers to each other, made of barriers, of copies by the group
  * reach, and of the backend's reduction of local memory. */
 #ifndef SYMMEM_CORE_BACKEND_REACH_COLLECTIVE_H
 #define SYMMEM_CORE_BACKEND_REACH_COLLECTIVE_H

@@ -83,13 +83,20 @@ static void name_the_lost(const sm_session *session, symmem_error_record *record
     }
 }
 
-symmem_status sm_session_agree(sm_session *session, const char *operation, const char *stage,
-                               symmem_status own, uint64_t deadline_ns) {
+symmem_status sm_session_agree_and_gather(sm_session *session, const char *operation,
+                                          const char *stage, symmem_status own, const void *data,
+                                          size_t bytes, void *out, uint64_t deadline_ns) {
     symmem_error_record record;
     (void)sm_error_get(&record);
     record.status = own;
     if (own == SYMMEM_PEER_LOST && record.missing_count == 0)
         name_the_lost(session, &record);
-    const sm_contribution mine = {.failure = own == SYMMEM_OK ? NULL : &record};
-    return sm_session_gather(session, operation, stage, &mine, NULL, false, deadline_ns);
+    const sm_contribution mine = {
+        .failure = own == SYMMEM_OK ? NULL : &record, .data = data, .bytes = bytes};
+    return sm_session_gather(session, operation, stage, &mine, out, false, deadline_ns);
+}
+
+symmem_status sm_session_agree(sm_session *session, const char *operation, const char *stage,
+                               symmem_status own, uint64_t deadline_ns) {
+    return sm_session_agree_and_gather(session, operation, stage, own, NULL, 0, NULL, deadline_ns);
 }

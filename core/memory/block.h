@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* * Blocks, pointer lookup, and the caches of what rendezvous calls have made. */
+/* Blocks, pointer lookup, and the caches of what rendezvous calls have made. */
 #ifndef SYMMEM_CORE_MEMORY_BLOCK_H
 #define SYMMEM_CORE_MEMORY_BLOCK_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* * Pools: blocks in symmetric segments. */
+/* Pools: blocks in symmetric segments. */
 #ifndef SYMMEM_CORE_MEMORY_POOL_H
 #define SYMMEM_CORE_MEMORY_POOL_H
 

@@ -7,7 +7,7 @@
  *   descriptors  exchanges the descriptors of the ranks' memory over sockets
  *   map          maps the peers' memory into this process
  *   multicast    makes a multicast object if every rank can; its failure fails no rendezvous
- *   commit       all ranks keep the result, or none does
+ *   commit       all ranks keep the result, or none does; multicast if all have bound their memory
  */
 #ifndef SYMMEM_CORE_RENDEZVOUS_H
 #define SYMMEM_CORE_RENDEZVOUS_H
@@ -75,6 +75,8 @@ typedef struct sm_rendezvous {
     bool cross_host;               /* some ranks are on different hosts */
     bool incomplete;               /* a peer sent no descriptors, and reports its failure itself */
     bool attempt_multicast;        /* the same on all ranks */
+    int32_t bound;                 /* the status of this rank's multicast_bind */
+    int32_t *all_bound;            /* world_size of them, after commit */
 
     sm_mapping *mapping; /* counted */
     bool mapping_is_new;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* * The records that ranks send each other at rendezvous, and their check. */
+/* The records that ranks send each other at rendezvous, and their check. */
 #ifndef SYMMEM_CORE_RENDEZVOUS_RENDEZVOUS_RECORD_H
 #define SYMMEM_CORE_RENDEZVOUS_RENDEZVOUS_RECORD_H
 
