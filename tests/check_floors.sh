@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# The floors of core/ and of backend_cuda/: a file includes headers of its own floor and of those below it. The
-# files in the folder itself stand above all floors. A backend includes no private header of another one. No
-# folder but core/bootstrap and core/store has two files with a static function of one name.
+# The floors of core/ and of backend_cuda/: a file includes headers of its own floor and of those below it.
+# The files in the folder itself stand above all floors. A backend includes no private header of another one.
+# No folder but core/bootstrap and core/store has two files with a static function of one name.
 set -u
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." || exit 1
 failures=0
 complain() { echo "$*" && failures=1; }
 declare -A height
 
-# Each floor is a folder, or several with commas between them. Headers in the folder itself are for all floors.
+# Each floor is a folder, or several with commas between them. Headers in the folder itself are for all.
 check_floors() { # FOLDER FLOOR...
     local root=$1 floor name number=0 file include own header
     height=()
