@@ -102,8 +102,8 @@ symmem_status sm_multicast_join(sm_rendezvous *rendezvous, int fd) {
     }
     symmem_error_record error;
     (void)sm_error_get(&error);
-    rendezvous->attempt_multicast = false; /* on all ranks, as agreed */
     go_without(rendezvous, error.failed_rank, status);
+    rendezvous->attempt_multicast = false; /* on all ranks, as agreed */
     return SYMMEM_OK;
 }
 
