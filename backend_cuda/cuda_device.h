@@ -26,8 +26,9 @@
 #include "memory/memory.h"
 #include "driver/pinned.h"
 #include "driver/staging.h"
-/* Waits for a stream, captures, work in flight. */
+/* Events, waits for a stream, captures, work in flight. */
 #include "inflight/inflight.h"
+#include "stream/event.h"
 #include "stream/graph.h"
 #include "stream/stream.h"
 /* Kernels on given pointers. */

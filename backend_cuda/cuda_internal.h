@@ -77,8 +77,8 @@ typedef struct cuda_device {
     CUmemoryPool scratch; /* NULL: not made yet */
     CUstream control;     /* poisons and resets, in the order of the calls, in a queue of its own */
     atomic_bool late;     /* the last wait for it timed out */
-    cuda_private_stream *private_streams; /* idle ones */
-    CUevent events[CUDA_KEPT_EVENTS];     /* inflight.c; under the instance's lock */
+    cuda_private_stream *private_streams;        /* idle ones */
+    struct cuda_event *events[CUDA_KEPT_EVENTS]; /* event.c; under the instance's lock */
     int32_t event_count;
 } cuda_device;
 
@@ -88,6 +88,7 @@ typedef struct cuda_device {
 #define CUDA_LARGE_BLOCK_BYTES 65536
 
 typedef struct cuda_pending cuda_pending;
+typedef struct cuda_event cuda_event;
 typedef struct cuda_capture cuda_capture;
 typedef struct cuda_graph_end cuda_graph_end;
 typedef struct cuda_staging cuda_staging;
@@ -118,6 +119,7 @@ typedef struct cuda_instance {
     cuda_device devices[CUDA_MAX_DEVICES];
     cuda_pending *pending, **pending_end;
     uint64_t looks;                /* passes over pending work */
+    uint64_t collections;          /* of any number of passes */
     uint64_t last_number;          /* of pending work */
     _Atomic int32_t pending_count; /* counts work until its failures are reported */
     struct cuda_stream *streams;
@@ -142,10 +144,14 @@ typedef struct cuda_stream {
     CUstream native;
     int32_t device;
     bool wrapped;
-    cuuint64_t capture; /* the one that began here; 0: none */
-    int32_t users;      /* under the instance's lock: the owner, and pending work */
-    bool given_up;      /* under the instance's lock: destroyed, and chunk waits are canceled */
-    uint64_t busy_at;   /* under the instance's lock: the last pass that found unfinished work */
+    cuuint64_t capture;  /* the one that began here; 0: none */
+    int32_t users;       /* under the instance's lock: the owner, and pending work */
+    int32_t trim_at;     /* under the instance's lock: users for which a trim is due */
+    atomic_bool crowded; /* it is due */
+    bool given_up;       /* under the instance's lock: destroyed, and chunk waits are canceled */
+    uint64_t busy_at;    /* under the instance's lock: the last pass that found unfinished work */
+    uint64_t asked_at;   /* under the instance's lock: the collection that asked for the newest */
+    uint64_t over_to;    /* under the instance's lock: ordered entries up to that number are over */
     _Atomic uint64_t notes;     /* number of entries so far */
     symmem_error_record record; /* the first failure; status OK: none. Under the same lock */
 } cuda_stream;
@@ -167,7 +173,8 @@ typedef struct cuda_needs {
     const cuda_signal_op *signal; /* its fault */
     cuda_graph *graph;
     cuda_staging *staging;
-    bool told; /* its failure has been reported, and is not checked any more */
+    bool told;    /* its failure has been reported, and is not checked any more */
+    void **end_p; /* where the event behind it is stored for the core; see symmem_exec */
 } cuda_needs;
 
 /* What a capture holds, and later its graph. */
@@ -205,8 +212,9 @@ struct cuda_graph {
 /* Work of a stream that is not known to be over. */
 struct cuda_pending {
     cuda_pending *next;
-    CUevent done; /* NULL: the driver had none, and it is not over before the context is lost */
-    bool ended;   /* or it was waited for instead */
+    /* NULL: the driver had none, and it is not over before the context is lost */
+    cuda_event *done;
+    bool ended; /* or it was waited for instead */
     int32_t device;
     cuda_stream *stream;
     cuda_graph *graph;

@@ -11,8 +11,6 @@ symmem_status cuda_pending_make(cuda_stream *stream, const char *operation,
                                 cuda_pending **pending_p);
 /* Frees an entry whose work was never enqueued. NULL is a no-op. */
 void cuda_pending_drop(cuda_instance *instance, cuda_pending *pending);
-/* For work that is over, with the context. */
-void cuda_kept_events_end(cuda_instance *instance, int32_t device);
 /* After enqueueing: keeps references, watches the signal operation, and takes over what the work
  * needs. It takes them over on failure too, which means that the driver recorded no event. */
 symmem_status cuda_pending_add(cuda_pending *pending, const symmem_exec *exec,
@@ -31,6 +29,13 @@ void cuda_orphan(cuda_pending *orphan, CUstream native, const symmem_exec *exec,
                  const cuda_needs *needs, const char *operation);
 /* Collects all work that is over: reports failures, releases references. */
 void cuda_collect(cuda_instance *instance);
+/* Collects work of one stream once many entries have gathered there, by a single query, which takes
+ * the host as long as much of a launch. */
+void cuda_trim(cuda_stream *stream);
+/* Makes the next check of that handle look for failures, as a kernel does that fails. */
+void cuda_note_failure(const symmem_peers *peers);
+/* Whether work in flight with those peers has failed, and that is not reported yet. */
+bool cuda_has_failed_work(cuda_instance *instance, const symmem_peers *peers);
 /* True while this thread runs cuda_collect. Release functions must not block then, because other
  * threads wait for the collecting lock. */
 bool cuda_is_collecting(void);

@@ -7,8 +7,8 @@
 
 /* As cuda_capture_id, before anything is captured that needs something. A capture that this library
  * did not begin is tracked from now on. The context is current. */
-symmem_status cuda_capture_join(cuda_instance *instance, cuda_stream *stream, const char *operation,
-                                uint64_t *id_p);
+symmem_status cuda_capture_join(cuda_instance *instance, const symmem_exec *exec,
+                                const char *operation, uint64_t *id_p);
 /* Reports failures of launches, and frees what belonged to graphs that are gone. True: something
  * that existed at begin_ns is still to be reported. `collecting` is held. */
 bool cuda_foreign_captures_check(cuda_instance *instance, uint64_t begin_ns);
