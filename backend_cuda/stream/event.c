@@ -41,7 +41,8 @@ static cuda_event *take_kept(cuda_instance *instance, int32_t index) {
     return event;
 }
 
-static CUresult make_event(cuda_instance *instance, int32_t index, bool kept, cuda_event **event_p) {
+static CUresult make_event(cuda_instance *instance, int32_t index, bool kept,
+                           cuda_event **event_p) {
     cuda_event *event = calloc(1, sizeof *event);
     if (event == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
