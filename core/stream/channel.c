@@ -19,7 +19,7 @@
 #include "rendezvous/link_poison.h"
 #include "stream/capture.h"
 
-/* capture: 0: eager. end_p: see symmem_exec. */
+/* capture is 0 for an eager one. end_p: see symmem_exec. */
 static symmem_status call_backend(const sm_channel_op *op, void *stream, uint64_t capture,
                                   void **end_p) {
     const sm_link *link = op->link;
