@@ -1,71 +1,41 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The table of the CUDA backend, its instance, and its description of devices. */
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "product/blas.h"
-#include "cuda_internal.h"
+#include "backend.h"
+#include "collective/collective.h"
+#include "collective/copy.h"
+#include "collective/local.h"
+#include "driver/clock.h"
+#include "driver/connectivity.h"
+#include "driver/context.h"
+#include "driver/device.h"
+#include "driver/error.h"
+#include "driver/exit.h"
+#include "driver/fabric.h"
+#include "driver/image.h"
+#include "inflight/inflight.h"
+#include "signal/launch_timeout.h"
+#include "watcher.h"
+#include "memory/imports.h"
+#include "memory/memory.h"
+#include "memory/scratch.h"
+#include "memory/suballoc.h"
+#include "product/product.h"
+#include "signal/peers.h"
+#include "signal/signal.h"
+#include "stream/event.h"
+#include "stream/foreign_capture.h"
+#include "stream/graph.h"
+#include "stream/stream.h"
 #include "memory/multicast.h"
 
 #define DLPACK_CUDA 2
 #define CLOSE_WAIT_MS 1000
-
-bool cuda_is_capture_error(CUresult result) {
-    return result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
-           result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
-}
-
-int cuda_descriptors_error(void) {
-    int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    int error = fd < 0 ? errno : 0;
-    if (fd >= 0)
-        close(fd);
-    return error == EMFILE || error == ENFILE ? error : 0;
-}
-
-/* Errors that the device reports about itself, or about what runs there, do not come from missing
- * descriptors. */
-static bool may_need_descriptors(CUresult result) {
-    return result < CUDA_ERROR_ECC_UNCORRECTABLE || result == CUDA_ERROR_OPERATING_SYSTEM ||
-           result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_UNKNOWN ||
-           result == CUDA_ERROR_NOT_PERMITTED || result == CUDA_ERROR_NOT_SUPPORTED;
-}
-
-symmem_status cuda_fail(const cuda_instance *instance, CUresult result, const char *operation) {
-    symmem_status status = SYMMEM_BACKEND;
-    const char *name = NULL;
-
-    if (instance->driver.GetErrorName(result, &name) != CUDA_SUCCESS)
-        name = "unknown CUresult";
-    const int error = may_need_descriptors(result) ? cuda_descriptors_error() : 0;
-    if (error != 0)
-        return instance->host->fail(instance->host, SYMMEM_LIMIT, error, operation,
-                                    "driver: %s (%d), and no descriptor is left", name,
-                                    (int)result);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY)
-        status = SYMMEM_NO_SPACE;
-    else if (cuda_is_capture_error(result))
-        status = SYMMEM_CAPTURE;
-    return instance->host->fail(instance->host, status, 0, operation, "driver: %s (%d)", name,
-                                (int)result);
-}
-
-symmem_status cuda_no_memory(const cuda_instance *instance, const char *operation) {
-    return instance->host->fail(instance->host, SYMMEM_OUT_OF_MEMORY, 0, operation, "no memory");
-}
-
-symmem_status cuda_fail_timeout(const cuda_instance *instance, const char *operation) {
-    return instance->host->fail(instance->host, SYMMEM_TIMEOUT, 0, operation,
-                                "the device did not come to it in time: other work holds it up");
-}
-
-symmem_status cuda_failpoint(const cuda_instance *instance, const char *name) {
-    return instance->host->has_points ? instance->host->point(instance->host, name) : SYMMEM_OK;
-}
 
 /* --- probe -------------------------------------------------------------------------- */
 
@@ -185,6 +155,20 @@ free_instance:
     return status;
 }
 
+/* What upper floors keep for each device that is open. */
+static void release_kept(cuda_instance *instance) {
+    for (int32_t i = 0; i < instance->device_count; i++) {
+        if (instance->devices[i].context == NULL)
+            continue;
+        const bool entered = cuda_reenter(instance, i);
+        cuda_kept_events_end(instance, i);
+        cuda_granule_close(instance, i);
+        cuda_imports_close(instance, i);
+        if (entered)
+            cuda_leave(instance);
+    }
+}
+
 void cuda_instance_end(cuda_instance *instance) {
     cuda_foreign_captures_close(instance);
     if (instance->end_extension != NULL)
@@ -194,6 +178,7 @@ void cuda_instance_end(cuda_instance *instance) {
 #ifdef SYMMEM_CUDA_MULTICAST
     cuda_multicast_close(instance);
 #endif
+    release_kept(instance);
     cuda_devices_close(instance);
     destroy_locks(instance);
     free(instance);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The symbol that the plug-in exports. It is separate, because another plug-in may contain the
  * other files too. */
-#include "cuda_internal.h"
+#include "backend.h"
 
 SYMMEM_API const symmem_backend *symmem_backend_entry(uint32_t abi);
 

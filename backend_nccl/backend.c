@@ -7,25 +7,20 @@
 #include <stdlib.h>
 
 #include "nccl_internal.h"
+#include "bootstrap_root.h"
+#include "coll_comm.h"
+#include "coll_watcher.h"
+#include "comm_abort.h"
+#include "exchange.h"
+#include "group.h"
+#include "host_shim.h"
+#include "memory.h"
+#include "resolve.h"
+#include "signal_guard.h"
+#include "user_comm.h"
 
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)
-
-/* ncclResult_t grows from version to version, so it is never an index into a table. */
-symmem_status nccl_fail(const cuda_instance *instance, ncclResult_t result, const char *operation) {
-    const nccl_library *library = &nccl_state_of(instance)->library;
-    const bool may_need_descriptors = result == ncclSystemError || result == ncclInternalError ||
-                                      result == ncclUnhandledCudaError;
-    const int error = may_need_descriptors ? cuda_descriptors_error() : 0;
-    const symmem_status status = result == ncclRemoteError ? SYMMEM_PEER_LOST
-                                 : error != 0              ? SYMMEM_LIMIT
-                                                           : SYMMEM_BACKEND;
-    const char *more = library->GetLastError(NULL);
-    return instance->host->fail(instance->host, status, error, operation, "NCCL: %s (%d)%s %.100s",
-                                library->GetErrorString(result), (int)result,
-                                error != 0 ? ", and no descriptor is left" : "",
-                                more != NULL ? more : "");
-}
 
 /* Neither sets the environment nor keeps the library, so that probing has no lasting effect. */
 static symmem_status probe(char *reason, size_t capacity) {

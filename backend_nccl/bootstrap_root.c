@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "nccl_internal.h"
+#include "bootstrap_root.h"
 
 #define PAUSE_NS (200000ull)
 #define MAX_PAUSES 250

@@ -2,6 +2,8 @@
 /* Collectives of groups that extend beyond direct access: their communicator, and the calls on
  * it. */
 #include "coll_comm.h"
+#include "comm.h"
+#include "memory.h"
 
 #include <stdlib.h>
 

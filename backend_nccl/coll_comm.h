@@ -88,4 +88,22 @@ symmem_status nccl_call_check(const cuda_instance *instance, const symmem_collec
 int nccl_call_steps(const symmem_collective *call);
 ncclResult_t nccl_call_step(const nccl_call *call, int step);
 
+/* Returns the group's, if it still exists, or a new one. NULL: no memory. */
+nccl_coll_comm *nccl_coll_comm_take(cuda_instance *instance, uint64_t group_uid);
+void nccl_coll_comm_leave(cuda_instance *instance, nccl_coll_comm *coll);
+/* The same, without waiting. */
+void nccl_coll_comm_drop(cuda_instance *instance, nccl_coll_comm *coll);
+bool nccl_coll_comm_is_ready(const nccl_coll_comm *coll);
+#define NCCL_ANY_SERIAL UINT64_MAX
+/* Gives up the communicator, if there is one with that serial, and what is in flight on it, until
+ * until_ns; 0: no limit. Returns false if a call that the driver delays still has it. */
+bool nccl_coll_comm_end(cuda_instance *instance, nccl_coll_comm *coll, uint64_t serial,
+                        uint64_t until_ns);
+/* Takes ownership of the communicator. There is none before. */
+void nccl_coll_comm_set(cuda_instance *instance, nccl_coll_comm *coll, nccl_comm *comm);
+symmem_status nccl_collective_apart(void *instance, const symmem_peers *peers, int32_t channel,
+                                    const symmem_collective *call, const symmem_exec *exec);
+/* No rank takes calls on the group's communicator any more. */
+void nccl_signal_lost(void *instance, const symmem_peers *peers);
+
 #endif

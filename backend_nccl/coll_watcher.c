@@ -10,6 +10,8 @@
 #include <stdlib.h>
 
 #include "coll_comm.h"
+#include "coll_watcher.h"
+#include "comm.h"
 
 #define TICK_NS (1 * CUDA_NS_PER_MS)
 /* for callbacks that never come because the device is lost */

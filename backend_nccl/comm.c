@@ -8,6 +8,13 @@
 #include <string.h>
 
 #include "nccl_internal.h"
+#include "comm.h"
+#include "bootstrap_root.h"
+#include "comm_abort.h"
+#include "error.h"
+#include "fd_budget.h"
+#include "lsa_team.h"
+#include "memory.h"
 
 #define POLL_NS 200000ull
 #define PEERS_NS (10 * CUDA_NS_PER_MS)

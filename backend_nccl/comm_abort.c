@@ -12,6 +12,8 @@
 #include <time.h>
 
 #include "nccl_internal.h"
+#include "comm_abort.h"
+#include "comm.h"
 
 #define LATE_NS (10000 * CUDA_NS_PER_MS)
 

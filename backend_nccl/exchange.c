@@ -13,6 +13,11 @@
 #include <string.h>
 
 #include "coll_comm.h"
+#include "exchange.h"
+#include "comm.h"
+#include "fd_budget.h"
+#include "memory.h"
+#include "resolve.h"
 
 #define RECORD_MAGIC 0x6e63636cu
 #define MAX_RETIRED 16 /* at a time */

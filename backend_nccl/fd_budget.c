@@ -11,7 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 
-#include "nccl_internal.h"
+#include "fd_budget.h"
 
 #define COMM_DESCRIPTORS 32
 

@@ -3,6 +3,11 @@
 #include <stdlib.h>
 
 #include "nccl_internal.h"
+#include "group.h"
+#include "coll_comm.h"
+#include "comm.h"
+#include "lsa_team.h"
+#include "user_comm.h"
 
 /* If some ranks handed in a communicator and others did not, they would wait for each other
  * forever. */

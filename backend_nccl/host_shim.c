@@ -6,7 +6,7 @@
  */
 #include <string.h>
 
-#include "nccl_internal.h"
+#include "host_shim.h"
 
 #define STEP(step)                                                                                 \
     { "cuda." step, "nccl." step }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The compiled kernel, as bytes of this library. There is none if there was no nvcc or no device
  * header. */
-#include "nccl_internal.h"
+#include "image.h"
 
 #ifdef SYMMEM_NCCL_IMAGE
 extern const unsigned char symmem_nccl_image[];

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "nccl_internal.h"
+#include "image.h"
 
 #define SINCE_WINDOWS 22700
 #define SINCE_DEVICE_POINTERS 22800

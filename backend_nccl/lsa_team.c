@@ -7,6 +7,7 @@
  * all ranks says where the teams are.
  */
 #include "nccl_internal.h"
+#include "lsa_team.h"
 
 symmem_status nccl_lsa_team_of(const cuda_instance *instance, ncclComm_t handle,
                                const symmem_exchange *exchange, nccl_lsa_team *lsa_team) {

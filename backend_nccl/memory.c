@@ -7,6 +7,9 @@
 #include <stdlib.h>
 
 #include "nccl_internal.h"
+#include "memory.h"
+#include "coll_comm.h"
+#include "comm.h"
 
 symmem_status nccl_memory_alloc(void *opaque, int32_t device, size_t bytes, symmem_memory *memory) {
     cuda_instance *instance = opaque;

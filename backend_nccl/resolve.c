@@ -3,6 +3,11 @@
 #include <string.h>
 
 #include "nccl_internal.h"
+#include "resolve.h"
+#include "comm.h"
+#include "error.h"
+#include "image.h"
+#include "lsa_team.h"
 
 #define POINTERS_PER_PIECE ((int)(CUDA_SMALL_BLOCK_BYTES / sizeof(void *)))
 #define RESOLVE_MS 30000u

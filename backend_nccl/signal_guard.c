@@ -4,6 +4,7 @@
  * that has no pointer here. Those operations are refused before anything is written.
  */
 #include "nccl_internal.h"
+#include "signal_guard.h"
 
 static symmem_status check_pointer(const cuda_instance *instance, const symmem_peers *peers,
                                    int32_t rank, const char *operation) {

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 
 #include "nccl_internal.h"
+#include "user_comm.h"
+#include "error.h"
 
 symmem_status nccl_communicator_check(void *opaque, void *communicator, int32_t rank,
                                       int32_t world_size) {

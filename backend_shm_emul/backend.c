@@ -2,58 +2,33 @@
 /* The CPU emulation: its table, its instances and its devices. */
 #include <errno.h>
 #include <sched.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "shm.h"
+#include "backend.h"
+#include "backing.h"
+#include "blas.h"
+#include "capture.h"
+#include "collective.h"
+#include "connectivity.h"
+#include "error.h"
+#include "event.h"
+#include "graph.h"
+#include "matmul.h"
+#include "memory.h"
+#include "multicast.h"
+#include "ops.h"
+#include "signals.h"
+#include "stream.h"
+#include "wait.h"
 
 #define DEFAULT_DEVICES 8
 #define DEFAULT_SLOTS 128
 #define DLPACK_CPU 1
 /* How long close waits for work of destroyed streams. Poisoned waits end within a tick. */
 #define CLOSE_WAIT_MS 300
-
-symmem_status shm_fail_errno(const symmem_host *host, int system_errno, const char *operation,
-                             const char *what) {
-    symmem_status status = SYMMEM_SYSTEM;
-    switch (system_errno) {
-    case EMFILE:
-    case ENFILE:
-    case EAGAIN:
-        status = SYMMEM_LIMIT;
-        break;
-    case ENOMEM:
-        status = SYMMEM_OUT_OF_MEMORY;
-        break;
-    case EACCES:
-    case EPERM:
-    case EROFS:
-        status = SYMMEM_PERMISSION;
-        break;
-    default:
-        break;
-    }
-    errno = system_errno; /* for %m */
-    return host->fail(host, status, system_errno, operation, "%s: %m", what);
-}
-
-void shm_explain(const symmem_host *host, const char *format, ...) {
-    char text[256];
-    va_list args;
-    if (host->size < offsetof(symmem_host, explain) + sizeof host->explain || !host->explain)
-        return; /* an older core */
-    va_start(args, format);
-    (void)vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    host->explain(host, "%s", text);
-}
-
-symmem_status shm_out_of_memory(const symmem_host *host, const char *operation) {
-    return host->fail(host, SYMMEM_OUT_OF_MEMORY, ENOMEM, operation, "out of host memory");
-}
 
 /* Reads an environment variable's number. Leaves *value_p unchanged if the variable is not set. */
 static symmem_status read_setting(const symmem_host *host, const char *name, long low, long high,
@@ -172,15 +147,6 @@ free_slots:
 free_self:
     free(self);
     return status;
-}
-
-void shm_instance_free(shm_instance *self) {
-    pthread_mutex_destroy(&self->busy_lock);
-    pthread_mutex_destroy(&self->blas_lock);
-    pthread_cond_destroy(&self->stream_gone);
-    pthread_mutex_destroy(&self->lock);
-    free(self->slots_used);
-    free(self);
 }
 
 /* A stream destroyed after a TIMEOUT may still run. A stream that stays in a host function for long

@@ -20,7 +20,10 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "shm.h"
+#include "backing.h"
+#include "cgroup.h"
+#include "error.h"
+#include "memory_budget.h"
 
 #define NOEXEC_SEAL 8u /* MFD_NOEXEC_SEAL, from Linux 6.3 on */
 

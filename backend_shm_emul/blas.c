@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "cpu/float_mode.h"
-#include "shm.h"
+#include "blas.h"
 
 /* Sanitizers do not see what a library reads and writes. They see everything that the portable
  * loops do. */

@@ -5,7 +5,12 @@
  */
 #include <stdlib.h>
 
-#include "shm.h"
+#include "capture.h"
+#include "error.h"
+#include "event.h"
+#include "graph.h"
+#include "op.h"
+#include "stream.h"
 
 void shm_capture_append_locked(shm_stream *stream, shm_op *op) {
     shm_capture *capture = stream->capture;

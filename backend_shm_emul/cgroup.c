@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shm.h"
+#include "cgroup.h"
 
 typedef enum resource { RESOURCE_MEMORY, RESOURCE_TASKS, RESOURCE_COUNT } resource;
 

@@ -3,7 +3,11 @@
 #include <string.h>
 
 #include "cpu/comm.h"
-#include "shm.h"
+#include "collective.h"
+#include "error.h"
+#include "op.h"
+#include "signals.h"
+#include "wait.h"
 
 /* One running collective. */
 typedef struct run_state {

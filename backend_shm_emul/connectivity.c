@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm.h"
+#include "connectivity.h"
 
 #define VARIABLE "SYMMEM_SHM_NVLINKS"
 #define MAX_LINKS 1000

@@ -5,7 +5,12 @@
  */
 #include <stdlib.h>
 
-#include "shm.h"
+#include "event.h"
+#include "capture.h"
+#include "error.h"
+#include "op.h"
+#include "stream.h"
+#include "wait.h"
 
 shm_mark *shm_mark_create(void) {
     shm_mark *mark = calloc(1, sizeof *mark);

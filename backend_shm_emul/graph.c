@@ -5,7 +5,12 @@
  */
 #include <stdlib.h>
 
-#include "shm.h"
+#include "graph.h"
+#include "capture.h"
+#include "error.h"
+#include "event.h"
+#include "op.h"
+#include "stream.h"
 
 typedef struct shm_graph {
     shm_instance *instance;

@@ -6,7 +6,12 @@
 
 #include "cpu/float_mode.h"
 #include "cpu/reduce.h"
-#include "shm.h"
+#include "matmul.h"
+#include "blas.h"
+#include "op.h"
+#include "signals.h"
+#include "stream.h"
+#include "wait.h"
 
 /* How often a word is polled before the thread sleeps between polls. No other thread wakes it. */
 #define SPIN_COUNT 2000

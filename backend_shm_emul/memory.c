@@ -3,7 +3,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shm.h"
+#include "memory.h"
+#include "error.h"
+#include "segment.h"
 
 static void describe(symmem_memory *memory, shm_segment *segment, int32_t device, size_t bytes,
                      int32_t imported) {

@@ -15,7 +15,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "shm.h"
+#include "memory_budget.h"
+#include "cgroup.h"
+#include "wait.h"
 
 /* Granted without another check if no control group has a limit. */
 #define MAX_GRANTED ((uint64_t)64 << 20)

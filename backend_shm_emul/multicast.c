@@ -9,7 +9,15 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "shm.h"
+#include "cpu/float_mode.h"
+#include "cpu/reduce.h"
+#include "reference/reduce.h"
+#include "multicast.h"
+#include "error.h"
+#include "memory.h"
+#include "op.h"
+#include "segment.h"
+#include "signals.h"
 
 /* In the shared page. */
 typedef struct shm_multicast_object {
@@ -253,11 +261,32 @@ symmem_status shm_multimem_store(void *instance, const symmem_peers *peers, void
     return shm_submit(&op, exec, op.u.store.operation);
 }
 
+/* Reduces in rank order, so every rank gets the same bits. */
+static symmem_status shm_run_reduce(const shm_op *op, symmem_error_record *record_p) {
+    symmem_status status = shm_op_failpoint(op, "shm.reduce", "multimem_ld_reduce", record_p);
+    if (status != SYMMEM_OK)
+        return status;
+    const symmem_peers *peers = op->u.reduce.peers;
+    const void *from[SYMMEM_MAX_WORLD_SIZE];
+    for (int32_t rank = 0; rank < peers->world_size; rank++)
+        from[rank] = (const char *)peers->buffers[rank] + op->u.reduce.offset;
+    void *to = op->u.reduce.dst;
+    symmem_cpu_reduce_args args = {.dsts = &to,
+                                   .dst_count = 1,
+                                   .srcs = from,
+                                   .src_count = peers->world_size,
+                                   .count = op->u.reduce.count};
+    uint64_t mode = symmem_cpu_float_begin();
+    symmem_cpu_reduce_find(op->instance->isa, op->u.reduce.dtype, op->u.reduce.op)(&args);
+    symmem_cpu_float_end(mode);
+    return SYMMEM_OK;
+}
+
 symmem_status shm_multimem_ld_reduce(void *instance, const symmem_peers *peers, const void *address,
                                      void *dst, size_t count, symmem_dtype dtype,
                                      symmem_reduce_op reduce_op, const symmem_exec *exec) {
     shm_instance *self = instance;
-    size_t element_bytes = shm_reduce_element_bytes(dtype, reduce_op);
+    size_t element_bytes = symmem_reference_element_bytes(dtype, reduce_op);
     if (element_bytes == 0)
         return self->host->fail(self->host, SYMMEM_UNSUPPORTED, 0, "multimem_ld_reduce",
                                 "multicast cannot do operation %d on dtype %d", (int)reduce_op,

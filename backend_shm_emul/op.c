@@ -4,7 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm.h"
+#include "op.h"
+#include "capture.h"
+#include "error.h"
+#include "event.h"
+#include "stream.h"
 
 shm_op *shm_op_clone(const shm_op *op) {
     shm_op *clone = malloc(sizeof *clone);

@@ -2,7 +2,9 @@
 /* Operations on bytes, and host functions. */
 #include <string.h>
 
-#include "shm.h"
+#include "ops.h"
+#include "op.h"
+#include "signals.h"
 
 static symmem_status run_copy(const shm_op *op, symmem_error_record *record_p) {
     symmem_status status = shm_op_failpoint(op, "shm.copy", op->u.copy.operation, record_p);

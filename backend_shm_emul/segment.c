@@ -9,7 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "shm.h"
+#include "segment.h"
+#include "backing.h"
+#include "error.h"
 
 static size_t page_bytes(void) {
     return (size_t)sysconf(_SC_PAGESIZE);

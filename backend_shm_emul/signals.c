@@ -22,7 +22,10 @@
 
 #include "cpu/prefetch.h"
 #include "cpu/comm.h"
-#include "shm.h"
+#include "signals.h"
+#include "error.h"
+#include "op.h"
+#include "wait.h"
 
 /* How often a rank polls for the others before it wakes any. This takes about 1 us. */
 #define ARRIVAL_POLLS 100

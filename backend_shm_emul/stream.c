@@ -6,7 +6,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm.h"
+#include "stream.h"
+#include "capture.h"
+#include "cgroup.h"
+#include "error.h"
+#include "op.h"
+#include "wait.h"
+
+void shm_instance_free(shm_instance *self) {
+    pthread_mutex_destroy(&self->busy_lock);
+    pthread_mutex_destroy(&self->blas_lock);
+    pthread_cond_destroy(&self->stream_gone);
+    pthread_mutex_destroy(&self->lock);
+    free(self->slots_used);
+    free(self);
+}
 
 /* --- life --------------------------------------------------------------------------- */
 

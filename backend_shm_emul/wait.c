@@ -17,7 +17,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "shm.h"
+#include "wait.h"
+#include "error.h"
+#include "signals.h"
 
 #define NS_PER_MS 1000000ull
 #define NS_PER_S 1000000000ull

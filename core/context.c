@@ -2,6 +2,13 @@
 /* How a context begins and ends, and its references. */
 #include "store/store_choose.h"
 #include "stream/channel.h"
+#include "backend/host.h"
+#include "backend/instance.h"
+#include "backend/query.h"
+#include "memory/pool.h"
+#include "ops/all_reduce_env.h"
+#include "rendezvous/link_poison.h"
+#include "stream/second_stream.h"
 
 #include <stdio.h>
 #include <limits.h>

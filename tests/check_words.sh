@@ -17,7 +17,7 @@ strict=(core README.md CONTRIBUTING.md coverage/README.md
     tests/on_fakes tests/on_gpus tests/plugin_example tests/plugins tests/pytorch tests/report
     tests/unit tests/conformance
     tests/{example,inputs,inputs_kept}.c tests/{flat_backend,quiet_host,strange_floats}.h
-    tests/{check_floors,check_profiles,check_readme,conformance,gpu,gpu_sanitize,inputs,lib,run_ranks,stages,test}.sh)
+    tests/{builds,deps,check_floors,check_profiles,check_readme,conformance,gpu,gpu_sanitize,inputs,lib,stages,test}.sh)
 counted=(core tests)
 
 # Prints `folder words findings`, and with list=1 each finding.

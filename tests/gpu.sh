@@ -172,7 +172,7 @@ pids=()
 run_check() { # NAME PROGRAM...
     local name=$1 status good
     shift
-    timeout 300 tests/run_ranks.sh "$ranks" "$@" >"$results/check-$name.txt" 2>&1
+    timeout 300 core/symmem-run.sh "$ranks" "$@" >"$results/check-$name.txt" 2>&1
     status=$?
     good=$(grep -c '^rank [0-9]*: good' "$results/check-$name.txt")
     # A check that found nothing to check shows nothing.

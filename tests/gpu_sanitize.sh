@@ -84,7 +84,7 @@ run_header() { # TOOL
     local status tries
     for tries in 1 2 3; do
         rm -f "$results/$1".header.*
-        limited tests/run_ranks.sh 2 compute-sanitizer --tool "$1" \
+        limited core/symmem-run.sh 2 compute-sanitizer --tool "$1" \
             --log-file "$results/$1.header.%p.txt" build/bin/symmem-cuda-check header \
             >"$results/$1.header.log" 2>&1
         status=$?

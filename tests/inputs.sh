@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# inputs.sh BUILD [INPUT...]: programs and builds of users that failed once, each of which has to do now what
-# it should. What it runs is installed from BUILD, and built as a user does it. The last line counts them.
+# inputs.sh BUILD [INPUT...]: programs of users that failed once, each of which has to do now what it should.
+# What it runs is installed from BUILD, and built as a user does it. The last line counts them.
 set -u
 tests=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd) || exit 1
 root=${tests%/*}
@@ -14,67 +14,9 @@ export SYMMEM_TIMEOUT_SCALE=4
 ulimit -n "$(ulimit -Hn)"
 
 program() { timeout -k 5 120 env -C "$work" LD_LIBRARY_PATH="$work/prefix/lib" "$@"; }
-ranks() { program "$tests/run_ranks.sh" "$@"; }
-
-# A library and the emulation by another compiler or of another build type, every warning an error.
-builds() { # FOLDER CMAKE_OPTIONS...
-    local folder=$1
-    shift
-    cmake -S "$root" -B "$work/$folder" -DSYMMEM_WERROR=ON -DSYMMEM_GPU_BACKENDS=OFF -DSYMMEM_TESTS=OFF "$@" &&
-        nice cmake --build "$work/$folder" --parallel 2 --target "${build_targets[@]}"
-}
-build_targets=(symmem symmem_backend_shm)
+ranks() { program "$root/core/symmem-run.sh" "$@"; }
 
 # --- the inputs: 77 is "not possible here" ----------------------------------------------------------
-
-input_release() { builds release -DCMAKE_BUILD_TYPE=Release; }
-
-input_subproject() {
-    mkdir "$work/parent" && cp "$tests/example.c" "$work/parent" &&
-        printf '%s\n' 'cmake_minimum_required(VERSION 3.22)' 'project(parent LANGUAGES C)' \
-            "add_subdirectory($root symmem)" 'add_executable(app example.c)' \
-            'target_link_libraries(app PRIVATE symmem::symmem)' >"$work/parent/CMakeLists.txt" &&
-        cmake -S "$work/parent" -B "$work/parent/build" -DSYMMEM_GPU_BACKENDS=OFF &&
-        nice cmake --build "$work/parent/build" --parallel 2 --target app &&
-        SYMMEM_BACKEND=shm timeout 120 "$tests/run_ranks.sh" 2 "$work/parent/build/app" |
-        grep 'rank 0 holds 42, written by rank 1'
-}
-
-# The newest clang, where there is another than the one of all else.
-input_new_clang() {
-    local newest
-    newest=$(compgen -c clang- | grep -xE 'clang-[0-9]+' | sort -t- -k2n | tail -n 1)
-    [ "${newest#clang-}" -gt 14 ] 2>/dev/null || return 77
-    local build_targets=("${build_targets[@]}" symmem-conformance)
-    builds new-clang -DCMAKE_C_COMPILER="$newest" -DCMAKE_BUILD_TYPE=Release -DSYMMEM_TESTS=ON
-}
-
-# Link-time optimization, whose warnings come at the end.
-input_lto() {
-    builds lto -DCMAKE_BUILD_TYPE=Release -DCMAKE_INTERPROCEDURAL_OPTIMIZATION=ON -DCMAKE_SHARED_LINKER_FLAGS=-Werror
-}
-
-# A parent project that has several files compiled as one.
-input_unity() {
-    builds unity -DCMAKE_UNITY_BUILD=ON
-}
-
-# Another C library: its headers, the kernel's and DLPack's.
-input_musl() {
-    command -v musl-gcc >/dev/null || return 77
-    local headers=$work/headers name from
-    mkdir "$headers" || return 1
-    for name in linux asm asm-generic dlpack; do
-        for from in /usr/include/"$name" /usr/include/*-linux-gnu/"$name"; do
-            [ ! -d "$from" ] || ln -sfn "$from" "$headers/$name"
-        done
-    done
-    builds musl -DCMAKE_C_COMPILER=musl-gcc -DDLPACK_INCLUDE_DIR="$headers" "-DCMAKE_C_FLAGS=-isystem $headers" &&
-        musl-gcc -I "$root/core/include" -isystem "$headers" "$tests/example.c" -L "$work/musl/lib" -lsymmem \
-            -Wl,-rpath,"$work/musl/lib" -o "$work/musl/example" &&
-        SYMMEM_BACKEND=shm timeout 120 "$tests/run_ranks.sh" 2 "$work/musl/example" |
-        grep 'rank 0 holds 42, written by rank 1'
-}
 
 input_relative_start() { LD_LIBRARY_PATH=prefix/lib timeout 60 env -C "$work" ./inputs start; }
 

@@ -10,6 +10,16 @@ have_command() { command -v "$1" >/dev/null 2>&1; }
 
 # --- what is missing ------------------------------------------------------------------------------
 
+# Packages that deps.sh unpacked count as installed. Programs find their libraries there.
+if [ -n "${SYMMEM_DEPS:-}" ]; then
+    SYMMEM_DEPS=$(cd -- "$SYMMEM_DEPS" && pwd) || exit 1
+    export SYMMEM_DEPS PATH=$PATH:$SYMMEM_DEPS/usr/bin
+    for folder in "$SYMMEM_DEPS"/usr/lib "$SYMMEM_DEPS"/usr/lib/*-linux-gnu*; do
+        LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
+    done
+    export LD_LIBRARY_PATH
+fi
+
 missing_packages=()
 
 need_command() { # COMMAND PACKAGE
@@ -21,7 +31,7 @@ need_command() { # COMMAND PACKAGE
 need_header() { # HEADER PACKAGE
     local compiler=${CC:-cc}
     have_command "$compiler" || compiler=gcc
-    printf '#include <%s>\n' "$1" | "$compiler" -E -x c - >/dev/null 2>&1 ||
+    printf '#include <%s>\n' "$1" | "$compiler" ${SYMMEM_DEPS:+-I "$SYMMEM_DEPS/usr/include"} -E -x c - >/dev/null 2>&1 ||
         missing_packages+=("$2")
 }
 
@@ -60,6 +70,7 @@ install_missing() {
     if [ "$(id -u)" -ne 0 ] && ! have_command sudo; then
         say "Installing needs root, and there is no sudo. Please run, as root:"
         say "  apt-get update && apt-get install -y ${missing_packages[*]}"
+        say "or, without root, tests/deps.sh FOLDER, and then this script with SYMMEM_DEPS=FOLDER"
         return 1
     fi
     say "installing ..."
@@ -82,6 +93,7 @@ install_missing() {
 # --- build ----------------------------------------------------------------------------------------
 
 build_options=() # for every build, besides its own
+[ -z "${SYMMEM_DEPS:-}" ] || build_options=("-DSYMMEM_DEPS=$SYMMEM_DEPS")
 
 # Configures and builds in $root/NAME, quietly; on failure the end of the log is shown. All of it, or
 # only the targets that $build_target names.

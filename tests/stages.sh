@@ -258,6 +258,7 @@ install_clang_runtime() {
 trees_of() { # STAGE
     case $1 in
     clang) echo gcc clang ;;
+    builds) ;;
     races) echo tsan ;;
     *) declare -F "make_$1" >/dev/null && echo "$1" || echo gcc ;;
     esac
@@ -340,7 +341,8 @@ about() { # STAGE
     races) echo "ThreadSanitizer on the cases of memory ordering" ;;
     changed) echo "mutants of the functions that changed, and a sample of the others" ;;
     worlds) echo "the suite with 1, 5 and 8 ranks, and in 64 MiB of shared memory" ;;
-    inputs) echo "users' programs and builds that failed once, other compilers and another C library" ;;
+    inputs) echo "users' programs that failed once" ;;
+    builds) echo "other compilers, build types and another C library, and symmem inside other projects" ;;
     faults) echo "whole jobs in which a call fails or ranks are killed" ;;
     withheld) echo "each rank missing in turn, worlds of up to 128 ranks" ;;
     clang) echo "the library by clang, in which undefined behavior traps" ;;
@@ -393,16 +395,27 @@ stage_worlds() {
     prefix=()
 }
 
-stage_inputs() {
-    made gcc || return
+# A script whose last line counts what it ran.
+counted_script() { # SCRIPT ARGUMENTS...
     local log=$logs/$stage.run.log status
-    "${own_shm[@]}" timeout -k 15 "$run_limit" tests/inputs.sh build-gcc >"$log" 2>&1 </dev/null
+    "${own_shm[@]}" timeout -k 15 "$run_limit" "$@" >"$log" 2>&1 </dev/null
     status=$?
     if [[ $(tail -n 1 "$log") =~ $closing_pattern ]]; then
-        add_counts inputs "$log" "$status" "${BASH_REMATCH[@]:1:3}"
+        add_counts "$stage" "$log" "$status" "${BASH_REMATCH[@]:1:3}"
     else
-        add_counts inputs "$log" 1 0 0 0
+        add_counts "$stage" "$log" 1 0 0 0
     fi
+}
+
+stage_inputs() {
+    made gcc || return
+    counted_script tests/inputs.sh build-gcc
+}
+
+# An hour where two processors compile every row anew.
+stage_builds() {
+    local run_limit=7200
+    counted_script tests/builds.sh
 }
 
 stage_clang() {

@@ -15,7 +15,7 @@ cd "$root" || exit 1
 # The first tier has ten minutes on two processors. It holds the stages that have caught most, see
 # coverage/landings.md. Stages begin in the order of their list, once what they need is compiled.
 first_tier=(style unit suite clang races changed)
-all_stages=(style unit suite clang worlds withheld inputs faults plugin launchers pytorch bad-backends gpu-backends asan tsan msan coverage fuzz
+all_stages=(style unit suite clang worlds withheld inputs builds faults plugin launchers pytorch bad-backends gpu-backends asan tsan msan coverage fuzz
     mutants multicast generated)
 known_stages=("${first_tier[@]}" "${all_stages[@]:4}")
 case $* in
@@ -45,7 +45,7 @@ need_command xz xz-utils
 need_command ip iproute2
 need_header cjson/cJSON.h libcjson-dev
 need_clang_format
-[[ " ${stages[*]} " != *" inputs "* ]] || need_command musl-gcc musl-tools
+[[ " ${stages[*]} " != *" builds "* ]] || need_command musl-gcc musl-tools
 if [[ " ${stages[*]} " == *" launchers "* ]]; then
     need_command mpirun openmpi-bin
     need_command srun munge slurmctld slurmd slurm-client
@@ -108,6 +108,7 @@ make_tree() { # TREE
 
 make_trees() {
     local tree
+    [ "${#trees[@]}" -gt 0 ] || return 0
     renice -n 15 "$BASHPID" >/dev/null 2>&1
     (
         renice -n 19 "$BASHPID" >/dev/null 2>&1

@@ -5,15 +5,16 @@
 
 #include "cuda/collective.h"
 #include "cuda/collective_job.h"
-#include "cuda_internal.h"
+#include "collective/collective.h"
+#include "signal/composite.h"
+#include "driver/error.h"
+#include "signal/signal.h"
 #include "memory/multicast.h"
 
 #define SMALL_BYTES ((size_t)64 << 10) /* of a step: below this one block runs all steps */
 #define PIECE_BYTES ((size_t)1 << 20)  /* the same if there are many steps */
 #define MANY_STEPS 16
 #define MOST_STEPS 256
-#define BLOCK_BYTES ((size_t)32 << 10) /* the least for which another block pays */
-#define MAX_BLOCKS 256                 /* enough to fill any device */
 
 /* One collective that is being enqueued. */
 typedef struct collective_launch {
@@ -81,11 +82,6 @@ static bool is_for_one_block(const collective_launch *c) {
     return steps > MOST_STEPS || most <= (steps > MANY_STEPS ? PIECE_BYTES : SMALL_BYTES);
 }
 
-unsigned int cuda_blocks_for(size_t bytes) {
-    size_t blocks = bytes / BLOCK_BYTES + 1;
-    return (unsigned int)(blocks < MAX_BLOCKS ? blocks : MAX_BLOCKS);
-}
-
 /* The bytes for which each block has one pass, in a kernel with a barrier per block. */
 #define BYTES_PER_BLOCK ((size_t)SYMMEM_CUDA_COLLECTIVE_THREADS * 16)
 /* Beyond this, barriers do not matter, and more blocks help. */
@@ -113,7 +109,7 @@ static unsigned int per_block_count(const collective_launch *c) {
     size_t most = MAX_BLOCKS_ALL_RANKS / (size_t)job->world_size;
     size_t limit = job->world_size == 2 ? PER_BLOCK_MAX_BYTES_TWO_RANKS : PER_BLOCK_MAX_BYTES;
     if (c->launch.args.channel >= SYMMEM_CUDA_SYNC_BLOCK_CHANNELS || bytes > limit ||
-        strcmp(symmem_cuda_schedule(job->form), "|.0.") != 0)
+        !symmem_cuda_has_one_step(job->form))
         return 0;
     size_t places = bytes <= FEW_BLOCKS_MAX_BYTES ? SYMMEM_CUDA_MAX_SYNC_BLOCKS / 2
                                                   : SYMMEM_CUDA_MAX_SYNC_BLOCKS;

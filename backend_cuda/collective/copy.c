@@ -2,7 +2,16 @@
 /* Operations on bytes: copy, fill, and one word after a fence. */
 #include <string.h>
 
-#include "cuda_internal.h"
+#include "collective/copy.h"
+#include "signal/composite.h"
+#include "driver/context.h"
+#include "driver/device.h"
+#include "driver/error.h"
+#include "inflight/inflight.h"
+#include "driver/staging.h"
+#include "stream/foreign_capture.h"
+#include "stream/graph.h"
+#include "stream/stream.h"
 
 /* What to do, in a form that all three share. */
 typedef struct byte_op {

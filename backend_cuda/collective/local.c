@@ -4,7 +4,9 @@
 #include <string.h>
 
 #include "cuda/product.h"
-#include "cuda_internal.h"
+#include "collective/local.h"
+#include "collective/work.h"
+#include "driver/error.h"
 
 static_assert(SYMMEM_CUDA_MAX_NDIM == SYMMEM_COPY_MAX_NDIM, "as many dimensions");
 

@@ -9,6 +9,18 @@
 
 #include "cuda/collective_plan.h"
 #include "memory/multicast.h"
+#include "collective/collective.h"
+#include "signal/composite.h"
+#include "collective/copy.h"
+#include "driver/context.h"
+#include "driver/device.h"
+#include "driver/error.h"
+#include "inflight/inflight.h"
+#include "driver/staging.h"
+#include "signal/signal.h"
+#include "stream/foreign_capture.h"
+#include "stream/graph.h"
+#include "stream/stream.h"
 
 static int32_t type_of(symmem_dtype dtype) {
     switch (dtype) {

@@ -1,56 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Work of a device that knows no peers: products, strided copies, reductions. */
-#include <stddef.h>
 #include <string.h>
 
 #include "cuda/product.h"
-#include "cuda_internal.h"
+#include "collective/work.h"
+#include "signal/composite.h"
+#include "driver/context.h"
+#include "driver/device.h"
+#include "driver/error.h"
+#include "inflight/inflight.h"
+#include "driver/pinned.h"
+#include "inflight/chunk_wait.h"
+#include "signal/signal.h"
+#include "stream/foreign_capture.h"
+#include "stream/graph.h"
+#include "stream/stream.h"
 
 #define MAX_BLOCKS 2048 /* more than a device runs at once */
-
-typedef struct kernel_name {
-    const char *name;
-    size_t offset;
-} kernel_name;
-
-#define NAMED(name, member)                                                                        \
-    { "symmem_" name, offsetof(cuda_local_kernels, member) }
-
-static const kernel_name names[] = {
-    NAMED("product_f32", product[SYMMEM_FLOAT32]),
-    NAMED("product_f64", product[SYMMEM_FLOAT64]),
-    NAMED("product_f16", product[SYMMEM_FLOAT16]),
-    NAMED("product_bf16", product[SYMMEM_BFLOAT16]),
-    NAMED("product_i8", product[SYMMEM_INT8]),
-    NAMED("product_u8", product[SYMMEM_UINT8]),
-    NAMED("finish_f32", finish),
-    NAMED("finish_f64", finish_double),
-    NAMED("await_chunk", await_chunk),
-    NAMED("copy_strided", copy_strided),
-    NAMED("local_u8", reduce[SYMMEM_UINT8]),
-    NAMED("local_i8", reduce[SYMMEM_INT8]),
-    NAMED("local_i16", reduce[SYMMEM_INT16]),
-    NAMED("local_u16", reduce[SYMMEM_UINT16]),
-    NAMED("local_i32", reduce[SYMMEM_INT32]),
-    NAMED("local_u32", reduce[SYMMEM_UINT32]),
-    NAMED("local_i64", reduce[SYMMEM_INT64]),
-    NAMED("local_u64", reduce[SYMMEM_UINT64]),
-    NAMED("local_f16", reduce[SYMMEM_FLOAT16]),
-    NAMED("local_bf16", reduce[SYMMEM_BFLOAT16]),
-    NAMED("local_f32", reduce[SYMMEM_FLOAT32]),
-    NAMED("local_f64", reduce[SYMMEM_FLOAT64]),
-};
-
-CUresult cuda_local_load(const cuda_driver *driver, CUmodule module, cuda_local_kernels *local) {
-    CUresult result = CUDA_SUCCESS;
-    for (size_t i = 0; result == CUDA_SUCCESS && i < sizeof names / sizeof names[0]; i++) {
-        CUfunction *function = (CUfunction *)(void *)((char *)local + names[i].offset);
-        result = driver->ModuleGetFunction(function, module, names[i].name);
-        if (result == CUDA_SUCCESS && driver->FuncLoad != NULL)
-            result = driver->FuncLoad(*function);
-    }
-    return result;
-}
 
 symmem_status cuda_work_launch(cuda_instance *instance, const cuda_work *work, CUfunction kernel,
                                uint64_t count, void *args, CUstream native) {

@@ -2,7 +2,8 @@
 /* Links between the devices of this process. */
 #include <string.h>
 
-#include "cuda_internal.h"
+#include "driver/connectivity.h"
+#include "driver/error.h"
 #include "driver/nvml.h"
 
 static CUresult find_place(const cuda_driver *driver, int32_t index, cuda_pci_address *place) {

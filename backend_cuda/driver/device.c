@@ -1,24 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Devices: the primary context, and private streams. */
-#include "cuda_internal.h"
+/* Devices: the primary context, from its first use to its end, and private streams. */
+#include "driver/device.h"
+#include "driver/context.h"
+#include "driver/error.h"
+#include "driver/kernels.h"
+#include "driver/pinned.h"
+#include "driver/stream_cache.h"
 
 #include <stdlib.h>
-#include <time.h>
-
-CUdeviceptr cuda_address(const void *pointer) {
-    return (CUdeviceptr)(uintptr_t)pointer;
-}
-
-uint64_t cuda_now_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 * CUDA_NS_PER_MS + (uint64_t)now.tv_nsec;
-}
-
-void cuda_sleep_ns(uint64_t ns) {
-    const struct timespec pause = {.tv_nsec = (long)ns};
-    nanosleep(&pause, NULL);
-}
 
 /*
  * The primary context is created by its first user and destroyed with the last reference. Both take
@@ -41,48 +30,6 @@ static CUresult start_callbacks(const cuda_driver *driver, const cuda_device *de
     return driver->LaunchHostFunc(device->control, free, NULL);
 }
 
-/*
- * The program may be capturing in global mode, in another thread or in this one. Calls that are
- * unsafe during such a capture, among them some queries, then fail and break it, unless the thread
- * has changed its capture mode. Calls of this library are never meant to be captured that way.
- */
-static __thread struct {
-    int depth;
-    int changed_at; /* 0: unchanged */
-    CUstreamCaptureMode before;
-} relaxed;
-
-/* Without a context this may be impossible. Then the next call does it. */
-void cuda_relax(const cuda_driver *driver) {
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    relaxed.depth++;
-    if (relaxed.changed_at != 0 || driver->ThreadExchangeStreamCaptureMode(&mode) != CUDA_SUCCESS)
-        return;
-    relaxed.before = mode;
-    relaxed.changed_at = relaxed.depth;
-}
-
-void cuda_restore(const cuda_driver *driver) {
-    if (relaxed.changed_at == relaxed.depth) {
-        (void)driver->ThreadExchangeStreamCaptureMode(&relaxed.before);
-        relaxed.changed_at = 0;
-    }
-    relaxed.depth--;
-}
-
-static CUresult push(const cuda_driver *driver, CUcontext context) {
-    CUresult result = driver->CtxPushCurrent(context);
-    if (result == CUDA_SUCCESS)
-        cuda_relax(driver);
-    return result;
-}
-
-static void pop(const cuda_driver *driver) {
-    CUcontext context;
-    cuda_restore(driver);
-    (void)driver->CtxPopCurrent(&context);
-}
-
 /* Returns 0 if contexts cannot be distinguished. */
 static unsigned long long id_of_current(const cuda_driver *driver) {
     unsigned long long id = 0;
@@ -100,7 +47,7 @@ static CUresult make_device(cuda_instance *instance, int32_t index) {
         result = retain_context(driver, device, &context);
     if (result != CUDA_SUCCESS)
         return result;
-    result = push(driver, context);
+    result = cuda_push(driver, context);
     if (result != CUDA_SUCCESS)
         goto release;
     device->context_id = id_of_current(driver);
@@ -131,7 +78,7 @@ leave_pinned:
 give_kernels:
     cuda_kernels_give(driver, index, instance->rank);
 pop:
-    pop(driver);
+    cuda_pop(driver);
 release:
     (void)driver->DevicePrimaryCtxRelease(device->id);
     return result;
@@ -158,7 +105,7 @@ static CUresult enter_first(cuda_instance *instance, int32_t index) {
     pthread_mutex_lock(&instance->opening);
     CUcontext context = context_of(instance, index); /* another thread may have been first */
     CUresult result =
-        context != NULL ? push(&instance->driver, context) : open_device(instance, index);
+        context != NULL ? cuda_push(&instance->driver, context) : open_device(instance, index);
     pthread_mutex_unlock(&instance->opening);
     return result;
 }
@@ -166,16 +113,8 @@ static CUresult enter_first(cuda_instance *instance, int32_t index) {
 symmem_status cuda_enter(cuda_instance *instance, int32_t index, const char *operation) {
     CUcontext context = context_of(instance, index);
     CUresult result =
-        context != NULL ? push(&instance->driver, context) : enter_first(instance, index);
+        context != NULL ? cuda_push(&instance->driver, context) : enter_first(instance, index);
     return result == CUDA_SUCCESS ? SYMMEM_OK : cuda_fail(instance, result, operation);
-}
-
-bool cuda_reenter(const cuda_instance *instance, int32_t index) {
-    return push(&instance->driver, instance->devices[index].context) == CUDA_SUCCESS;
-}
-
-void cuda_leave(const cuda_instance *instance) {
-    pop(&instance->driver);
 }
 
 CUresult cuda_private_stream_take(cuda_instance *instance, int32_t index,
@@ -219,9 +158,6 @@ static void close_device(cuda_instance *instance, int32_t index) {
     cuda_device *device = &instance->devices[index];
     /* A broken context takes nothing back, but the process's counts must stay correct. */
     bool entered = cuda_reenter(instance, index);
-    cuda_kept_events_end(instance, index);
-    cuda_granule_close(instance, index);
-    cuda_imports_close(instance, index);
     while (device->private_streams != NULL) {
         cuda_private_stream *private_stream = device->private_streams;
         device->private_streams = private_stream->next;
@@ -241,4 +177,10 @@ void cuda_devices_close(cuda_instance *instance) {
     for (int32_t i = 0; i < instance->device_count; i++)
         if (instance->devices[i].context != NULL)
             close_device(instance, i);
+}
+
+CUresult cuda_device_uuid(const cuda_driver *driver, int32_t device, CUuuid *uuid_p) {
+    CUdevice id;
+    CUresult result = driver->DeviceGet(&id, device);
+    return result == CUDA_SUCCESS ? driver->DeviceGetUuid(uuid_p, id) : result;
 }

@@ -8,7 +8,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "cuda_internal.h"
+#include "driver/exit.h"
+#include "driver/clock.h"
 
 #define EXIT_NS (3000 * CUDA_NS_PER_MS)
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda_internal.h"
+#include "driver/fabric.h"
 
 /* After this many failures in a row, a failure that may be temporary is taken as permanent. */
 #define MOST_FAILURES 8

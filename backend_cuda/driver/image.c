@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The compiled kernels, as bytes of this library. There are none if there was no nvcc. */
-#include "cuda_internal.h"
+#include "driver/image.h"
 
 #ifdef SYMMEM_CUDA_IMAGE
 extern const unsigned char symmem_cuda_image[];

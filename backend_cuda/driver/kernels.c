@@ -6,7 +6,9 @@
  */
 #include <stddef.h>
 
-#include "cuda_internal.h"
+#include "driver/kernels.h"
+#include "driver/image.h"
+#include "driver/module.h"
 
 typedef struct loaded {
     pthread_mutex_t lock; /* held during loading, because the next user needs the kernels too */
@@ -85,6 +87,28 @@ static const struct {
     {"symmem_fast_chunks_moves", offsetof(cuda_kernels, chunked_moves)},
     {"symmem_store_words", offsetof(cuda_kernels, store_words)},
     {"symmem_composite_move", offsetof(cuda_kernels, composite_move)},
+    {"symmem_product_f32", offsetof(cuda_kernels, local.product[SYMMEM_FLOAT32])},
+    {"symmem_product_f64", offsetof(cuda_kernels, local.product[SYMMEM_FLOAT64])},
+    {"symmem_product_f16", offsetof(cuda_kernels, local.product[SYMMEM_FLOAT16])},
+    {"symmem_product_bf16", offsetof(cuda_kernels, local.product[SYMMEM_BFLOAT16])},
+    {"symmem_product_i8", offsetof(cuda_kernels, local.product[SYMMEM_INT8])},
+    {"symmem_product_u8", offsetof(cuda_kernels, local.product[SYMMEM_UINT8])},
+    {"symmem_finish_f32", offsetof(cuda_kernels, local.finish)},
+    {"symmem_finish_f64", offsetof(cuda_kernels, local.finish_double)},
+    {"symmem_await_chunk", offsetof(cuda_kernels, local.await_chunk)},
+    {"symmem_copy_strided", offsetof(cuda_kernels, local.copy_strided)},
+    {"symmem_local_u8", offsetof(cuda_kernels, local.reduce[SYMMEM_UINT8])},
+    {"symmem_local_i8", offsetof(cuda_kernels, local.reduce[SYMMEM_INT8])},
+    {"symmem_local_i16", offsetof(cuda_kernels, local.reduce[SYMMEM_INT16])},
+    {"symmem_local_u16", offsetof(cuda_kernels, local.reduce[SYMMEM_UINT16])},
+    {"symmem_local_i32", offsetof(cuda_kernels, local.reduce[SYMMEM_INT32])},
+    {"symmem_local_u32", offsetof(cuda_kernels, local.reduce[SYMMEM_UINT32])},
+    {"symmem_local_i64", offsetof(cuda_kernels, local.reduce[SYMMEM_INT64])},
+    {"symmem_local_u64", offsetof(cuda_kernels, local.reduce[SYMMEM_UINT64])},
+    {"symmem_local_f16", offsetof(cuda_kernels, local.reduce[SYMMEM_FLOAT16])},
+    {"symmem_local_bf16", offsetof(cuda_kernels, local.reduce[SYMMEM_BFLOAT16])},
+    {"symmem_local_f32", offsetof(cuda_kernels, local.reduce[SYMMEM_FLOAT32])},
+    {"symmem_local_f64", offsetof(cuda_kernels, local.reduce[SYMMEM_FLOAT64])},
 };
 
 static CUresult find_kernels(const cuda_driver *driver, CUmodule module, cuda_kernels *found) {
@@ -97,7 +121,7 @@ static CUresult find_kernels(const cuda_driver *driver, CUmodule module, cuda_ke
         if (result == CUDA_SUCCESS && driver->FuncLoad != NULL)
             result = driver->FuncLoad(*function);
     }
-    return result == CUDA_SUCCESS ? cuda_local_load(driver, module, &found->local) : result;
+    return result;
 }
 
 /* lock held. Contexts of one rank do not wait for each other. A context whose rank is unknown

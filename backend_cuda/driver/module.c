@@ -6,7 +6,8 @@
  * one may wait for everything that runs there. If contexts cannot be distinguished, a module is
  * unloaded with its last user.
  */
-#include "cuda_internal.h"
+#include "driver/module.h"
+#include "driver/context.h"
 
 /* lock held. A module of another context is gone: that context was left broken, or it was reset,
  * and its modules went with it. */

@@ -9,7 +9,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda_internal.h"
+#include "inflight/inflight.h"
+#include "stream/event.h"
+#include "driver/clock.h"
+#include "driver/context.h"
+#include "driver/error.h"
+#include "driver/pinned.h"
+#include "driver/staging.h"
+#include "inflight/chunk_wait.h"
+#include "stream/foreign_capture.h"
+#include "stream/graph.h"
+#include "stream/stream.h"
 
 /* How long a consequence waits for its cause, which may be another thread's call without a
  * stream. */

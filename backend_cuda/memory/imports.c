@@ -6,6 +6,7 @@
  * use.
  */
 #include "memory/mapping.h"
+#include "memory/imports.h"
 
 /* Returns whether the peer began `other` later, within one series. */
 static bool is_older(const cuda_mapping *mapping, const cuda_mapping *other) {

@@ -12,6 +12,11 @@
 #include <unistd.h>
 
 #include "memory/mapping.h"
+#include "driver/context.h"
+#include "driver/device.h"
+#include "driver/fabric.h"
+#include "inflight/inflight.h"
+#include "stream/stream.h"
 
 static struct {
     pthread_mutex_t driver_lock; /* over devices, fd and keeps_fd, and the calls that set them */
@@ -21,6 +26,16 @@ static struct {
     uint64_t process; /* 0: not chosen yet */
     uint64_t last_number, last_series;
 } mappings = {.driver_lock = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
+
+CUmemAllocationProp cuda_memory_property(int32_t device, bool fabric) {
+    return (CUmemAllocationProp){
+        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .requestedHandleTypes =
+            fabric ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | CU_MEM_HANDLE_TYPE_FABRIC
+                   : CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
+    };
+}
 
 /* --- the driver's side -------------------------------------------------------------- */
 

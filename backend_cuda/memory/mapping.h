@@ -83,4 +83,7 @@ void cuda_granule_open(cuda_instance *instance, int32_t device, cuda_mapping *ma
 /* imports.c: another process's granule, which is imported. */
 void cuda_imports_keep(cuda_instance *instance, int32_t device, cuda_mapping *mapping);
 
+/* For a device's memory that is requested from the driver. */
+CUmemAllocationProp cuda_memory_property(int32_t device, bool fabric);
+
 #endif

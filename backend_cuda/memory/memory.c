@@ -5,6 +5,12 @@
 #include <unistd.h>
 
 #include "memory/mapping.h"
+#include "memory/memory.h"
+#include "driver/context.h"
+#include "driver/device.h"
+#include "driver/error.h"
+#include "driver/fabric.h"
+#include "memory/suballoc.h"
 
 /* The contents of a share's bytes. */
 typedef struct share_bytes {
@@ -15,16 +21,6 @@ typedef struct share_bytes {
 } share_bytes;
 
 _Static_assert(sizeof(share_bytes) <= sizeof(((symmem_share *)0)->bytes), "it has to fit");
-
-CUmemAllocationProp cuda_memory_property(int32_t device, bool fabric) {
-    return (CUmemAllocationProp){
-        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-        .requestedHandleTypes =
-            fabric ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | CU_MEM_HANDLE_TYPE_FABRIC
-                   : CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
-    };
-}
 
 static void describe(symmem_memory *memory, cuda_mapping *mapping, size_t offset, int32_t device,
                      size_t bytes, int32_t imported) {

@@ -14,6 +14,11 @@
 #include <string.h>
 
 #include "memory/multicast.h"
+#include "driver/context.h"
+#include "driver/device.h"
+#include "driver/error.h"
+#include "driver/module.h"
+#include "memory/memory.h"
 
 #define SINCE 12010 /* the interface version of all entry points here */
 

@@ -5,7 +5,8 @@
  * wait for memory that another one frees. With ranks that are threads that stream may be one which
  * waits for this rank.
  */
-#include "cuda_internal.h"
+#include "memory/scratch.h"
+#include "driver/context.h"
 
 #define KEPT_BYTES ((cuuint64_t)256 << 20) /* by the pool, while unused */
 

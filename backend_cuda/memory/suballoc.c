@@ -7,6 +7,8 @@
  * allocated twice, because a late peer may still write to it.
  */
 #include "memory/mapping.h"
+#include "memory/suballoc.h"
+#include "driver/fabric.h"
 
 #define GRANULE_BYTES ((size_t)32 << 20)
 

@@ -7,6 +7,10 @@
  * the other order.
  */
 #include "product/blas.h"
+#include "driver/context.h"
+#include "driver/error.h"
+#include "driver/exit.h"
+#include "driver/kernels.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

@@ -10,6 +10,14 @@
 
 #include "product/blas.h"
 #include "cuda/product.h"
+#include "product/product.h"
+#include "collective/work.h"
+#include "driver/context.h"
+#include "driver/device.h"
+#include "driver/error.h"
+#include "driver/pinned.h"
+#include "memory/scratch.h"
+#include "signal/signal.h"
 
 #define PLACE 256
 #define AWAIT_THREADS 32

@@ -4,6 +4,17 @@
 #include <string.h>
 
 #include "memory/mapping.h"
+#include "signal/peers.h"
+#include "driver/context.h"
+#include "driver/device.h"
+#include "driver/error.h"
+#include "inflight/inflight.h"
+#include "signal/launch_timeout.h"
+#include "driver/pinned.h"
+#include "memory/scratch.h"
+#include "driver/staging.h"
+#include "signal/links.h"
+#include "stream/stream.h"
 
 #define REST_MS 100u /* when several processes share a device, its time slice comes late */
 #define POISON_MS 1000u

@@ -2,7 +2,16 @@
 /* Signals and the barrier, by one small kernel each. */
 #include <string.h>
 
-#include "cuda_internal.h"
+#include "signal/signal.h"
+#include "signal/composite.h"
+#include "driver/context.h"
+#include "driver/device.h"
+#include "driver/error.h"
+#include "inflight/inflight.h"
+#include "signal/launch_timeout.h"
+#include "driver/pinned.h"
+#include "stream/foreign_capture.h"
+#include "stream/graph.h"
 
 size_t cuda_signal_bytes(void *opaque, int32_t world_size, int32_t channel_count,
                          size_t block_bytes) {

@@ -2,7 +2,12 @@
 /* Events. Failures of the work before an event have been reported before it counts as reached. */
 #include <stdlib.h>
 
-#include "cuda_internal.h"
+#include "stream/event.h"
+#include "driver/clock.h"
+#include "driver/context.h"
+#include "driver/device.h"
+#include "driver/error.h"
+#include "inflight/inflight.h"
 
 #define SPIN_NS 100000ull
 #define PAUSE_NS 20000ull
@@ -36,7 +41,8 @@ static cuda_event *take_kept(cuda_instance *instance, int32_t index) {
     return event;
 }
 
-static CUresult make_event(cuda_instance *instance, int32_t index, bool kept, cuda_event **event_p) {
+static CUresult make_event(cuda_instance *instance, int32_t index, bool kept,
+                           cuda_event **event_p) {
     cuda_event *event = calloc(1, sizeof *event);
     if (event == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;

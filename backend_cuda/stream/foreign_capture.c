@@ -7,7 +7,14 @@
  */
 #include <stdlib.h>
 
-#include "cuda_internal.h"
+#include "stream/foreign_capture.h"
+#include "driver/clock.h"
+#include "driver/context.h"
+#include "driver/device.h"
+#include "driver/error.h"
+#include "inflight/inflight.h"
+#include "stream/graph.h"
+#include "stream/stream.h"
 
 /* How long a kernel may still write after its failure can be seen, and how long a consequence waits
  * for its cause (see inflight.c). */

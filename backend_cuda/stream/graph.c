@@ -3,7 +3,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda_internal.h"
+#include "stream/graph.h"
+#include "driver/context.h"
+#include "driver/device.h"
+#include "driver/error.h"
+#include "inflight/inflight.h"
+#include "driver/pinned.h"
+#include "driver/staging.h"
+#include "inflight/chunk_wait.h"
+#include "stream/stream.h"
 
 CUresult cuda_capture_ask(const cuda_driver *driver, CUstream native, uint64_t *id_p) {
     CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;

@@ -3,7 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda_internal.h"
+#include "stream/stream.h"
+#include "driver/clock.h"
+#include "driver/context.h"
+#include "driver/device.h"
+#include "driver/error.h"
+#include "inflight/inflight.h"
+#include "stream/graph.h"
+#include "driver/stream_cache.h"
 
 #define SPIN_NS 100000ull
 #define PAUSE_NS 20000ull

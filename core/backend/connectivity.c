@@ -3,7 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/context.h"
+#include "backend/device.h"
+#include "backend/host.h"
+#include "backend/instance.h"
+#include "backend/query.h"
+#include "backend/registry.h"
+#include "backend/table.h"
 
 static const char operation[] = "connectivity";
 

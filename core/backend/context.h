@@ -29,8 +29,6 @@ typedef struct sm_second_stream {
 } sm_second_stream;
 /* Which algorithm symmem_all_reduce takes (all_reduce.c); plain memory of the context's. */
 typedef struct sm_all_reduce_table sm_all_reduce_table;
-/* all_reduce_env.c. The table that the environment names, if it does; called by init. */
-symmem_status sm_all_reduce_env(symmem_context *context);
 
 typedef struct sm_registered {
     sm_node node;
@@ -114,40 +112,6 @@ struct symmem_context {
     void *matmul_arg;
 };
 
-/* It refers to the context. */
-sm_world sm_context_world(const symmem_context *context);
-/* NOT_INITIALIZED with a record for NULL and finalized contexts. */
-symmem_status sm_context_check(const symmem_context *context, const char *operation);
-/* sm_fail with the context's rank and world size added. context may be NULL. */
-symmem_status sm_context_fail(const symmem_context *context, symmem_status status,
-                              const char *operation, const char *stage, const char *format, ...)
-    __attribute__((format(printf, 5, 6)));
-void sm_context_retain(symmem_context *context);
-void sm_context_release(symmem_context *context);
-/* For objects the backend must release: context reference and instance user at once. */
-void sm_instance_retain(symmem_context *context);
-void sm_instance_release(symmem_context *context);
-/* The instance's use alone, closing it if that was the last. */
-void sm_instance_leave(symmem_context *context);
-/* sm_instance_release in a thread of the backend's, which close may have to wait for: if it was the
- * last use, a thread of its own closes. */
-void sm_instance_release_work(symmem_context *context);
-/* After the backend has opened an instance: what it has loaded for that is still there when the
- * process's end waits for instances that are being closed. */
-void sm_instance_await_at_exit(const symmem_backend *table);
-/* For enqueued work that has no other reference. */
-symmem_ref sm_instance_ref(symmem_context *context);
-/* Opens the active backend on first use and marks it in use. NOT_FOUND without one. context->lock
- * NOT held. */
-symmem_status sm_context_use_backend(symmem_context *context, const char *operation);
-/* The same and sm_instance_retain in one step, so that a finalize between them cannot close it. */
-symmem_status sm_instance_enter(symmem_context *context, const char *operation);
-/* After a backend entry failed: makes the record the public operation's, with the entry as stage.
- * Writes one if the backend left none. Returns `status`. */
-symmem_status sm_backend_failed(const symmem_context *context, symmem_status status,
-                                const char *operation, const char *entry);
-/* SYMMEM_TIMEOUT_DEFAULT -> the context's. */
-uint32_t sm_context_timeout(const symmem_context *context, uint32_t timeout_ms);
 /* Passes the caller's failpoint as a step of `operation`. A failure is recorded with stage =
  * name. */
 symmem_status sm_context_call_point(const symmem_context *context, const char *operation,
@@ -163,33 +127,7 @@ static inline void sm_context_observe(const symmem_context *context, const char 
     if (__builtin_expect(context->point != NULL, 0))
         (void)sm_point_call(context->point, context->point_arg, name);
 }
-void sm_context_notice(symmem_context *context, const char *text); /* once per text */
-bool sm_context_overlap_allowed(const symmem_context *context);
-bool sm_context_multicast_allowed(const symmem_context *context);
-/* Whether the active backend has these SYMMEM_CAP_ bits. */
-bool sm_backend_has(const symmem_context *context, uint64_t capability);
-/* UNSUPPORTED: "the backend has no <what>". */
-symmem_status sm_need_capability(symmem_context *context, uint64_t capability,
-                                 const char *operation, const char *what);
-/* The table of the shared object at `path`, not yet checked (loader.c). LOAD, ABI. */
-symmem_status sm_load_table(const char *path, const char *operation, void **library_p,
-                            const symmem_backend **table_p);
-/* The first libsymmem_backend_<name>.so on the search path. NOT_FOUND. */
-symmem_status sm_search_backend(const char *name, const char *operation, char *path,
-                                size_t capacity);
-/* Fills context->host (host.c), but for what handles have to say: sm_link_host_init. */
-void sm_host_init(symmem_context *context);
-/* Sets the deadline of this thread's public call, which backends ask for. Returns the earlier
- * value, which the call puts back at its end. */
-uint64_t sm_call_deadline(uint64_t deadline_ns);
-/* Sets the limit of a call that no other rank waits for, counted from when the backend asks; 0
- * means none. Returns the earlier value. */
-uint32_t sm_call_limit(uint32_t limit_ms);
 
 /* -1 -> default device; OUT_OF_RANGE otherwise. Opens the backend. */
-/* The instance is entered. At least 1. */
-symmem_status sm_device_count(symmem_context *context, const char *operation, int32_t *count_p);
-symmem_status sm_device_resolve(symmem_context *context, int32_t device, const char *operation,
-                                int32_t *device_p);
 
 #endif

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Devices of the active backend, and what the user allows on them. */
-#include "backend/context.h"
+#include "backend/device.h"
+#include "backend/host.h"
+#include "backend/instance.h"
+#include "backend/query.h"
+#include "backend/registry.h"
 
 #include <stdlib.h>
 

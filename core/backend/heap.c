@@ -7,6 +7,9 @@
 #include <string.h>
 
 #include "backend/lease.h"
+#include "backend/instance.h"
+#include "backend/query.h"
+#include "backend/registry.h"
 
 /* --- the heap ------------------------------------------------------------------------------- */
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The services that the core offers to a backend. */
-#include "backend/context.h"
+#include "backend/host.h"
+#include "backend/query.h"
 
 #include <inttypes.h>
 #include <stdio.h>

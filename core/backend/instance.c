@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "backend/heap.h"
+#include "backend/instance.h"
 
 void sm_context_retain(symmem_context *context) {
     /* Relaxed: the caller holds a reference already. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What peers have of a heap's pieces, and how they give it back. */
 #include "backend/lease.h"
+#include "backend/query.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Finding and opening a backend's shared object. */
-#include "backend/context.h"
+#include "backend/loader.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Small questions to a context, and the helpers that name its errors. */
-#include "backend/context.h"
+#include "backend/query.h"
 
 symmem_status sm_context_fail(const symmem_context *context, symmem_status status,
                               const char *operation, const char *stage, const char *format, ...) {

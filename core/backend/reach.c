@@ -14,6 +14,7 @@
  * So a put need not ask the peer, and no word is written by two ranks at a time.
  */
 #include "backend/reach.h"
+#include "backend/host.h"
 
 #include <sched.h>
 

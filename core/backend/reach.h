@@ -7,9 +7,6 @@
 
 /* Puts the core's own entries in place of the group signal, which the table does not have. */
 void sm_reach_signals(sm_backend *backend);
-/* The same in place of the group collective, for ranks without pointers to each other. Needs the
- * signals above, and the entry reach->reduce_local. */
-void sm_reach_collectives(sm_backend *backend);
 /* A number for each rank in this rank's signal state, for collectives on that channel. */
 uint64_t *sm_reach_parts(const symmem_peers *peers, int32_t channel);
 /* What an engine still has under way of this rank's: done at its places, or the failure. */

@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "backend/reach.h"
+#include "backend/reach_collective.h"
+#include "backend/query.h"
 
 #define STAGE_BYTES ((size_t)256 << 10) /* of one rank's elements at a time */
 

@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A context's backends: registering, choosing, opening. */
-#include "backend/context.h"
+#include "backend/registry.h"
+#include "backend/device.h"
+#include "backend/host.h"
+#include "backend/instance.h"
+#include "backend/loader.h"
+#include "backend/query.h"
 
 #include <limits.h>
 #include <stdlib.h>

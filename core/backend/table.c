@@ -5,6 +5,10 @@
 
 #include "backend/context.h"
 #include "backend/reach.h"
+#include "backend/table.h"
+#include "backend/query.h"
+#include "backend/reach_collective.h"
+#include "backend/registry.h"
 
 #define NAME_MAX_LENGTH 31
 

@@ -97,3 +97,10 @@ bool sm_process_is_ending(int32_t pid, uint64_t start_time) {
     return sm_process_read(pid, &first) && first.start_time == start_time && first.is_exiting &&
            all_are_exiting(pid);
 }
+
+uint64_t sm_boot_id(void) {
+    char text[64];
+    return sm_read_text("/proc/sys/kernel/random/boot_id", text, sizeof(text))
+               ? sm_hash(text, strcspn(text, "\n"), SM_HASH_SEED)
+               : 0;
+}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What /proc says of a process. */
+/* What /proc says of a process and of the system. */
 #ifndef SYMMEM_CORE_PROCESS_H
 #define SYMMEM_CORE_PROCESS_H
 
@@ -22,5 +22,7 @@ bool sm_process_numbers_are_ours(void);
 /* All threads of that very process have begun to end, so none of its code runs any more. False if
  * that is not known. */
 bool sm_process_is_ending(int32_t pid, uint64_t start_time);
+/* A hash of the running kernel's boot id, 0 if that cannot be read. */
+uint64_t sm_boot_id(void);
 
 #endif

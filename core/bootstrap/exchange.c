@@ -254,21 +254,20 @@ static sm_outcome run(sm_gathering *x) {
 }
 
 sm_outcome sm_exchange(sm_session *session, const sm_call *call, const char *kind, uint64_t id,
-                       uint64_t sequence, const symmem_error_record *own, const void *in,
-                       size_t bytes, void *out) {
+                       uint64_t sequence, const sm_contribution *mine, void *out) {
     sm_gathering x = {
         .session = session,
         .call = call,
         .id = id,
         .sequence = sequence,
         .own = {.magic = SM_PART_MAGIC,
-                .bytes = bytes,
+                .bytes = mine->bytes,
                 .kind = sm_hash(kind, strlen(kind), SM_HASH_SEED)},
-        .in = in,
+        .in = mine->data,
         .out = out,
     };
-    if (own != NULL)
-        x.failure = *own;
+    if (mine->failure != NULL)
+        x.failure = *mine->failure;
     sm_outcome outcome = run(&x);
     outcome.published = x.published;
     /* A call that follows a peer which started over goes on, so this is no failure of the call. */

@@ -25,6 +25,21 @@ typedef struct exit_record {
 } exit_record;
 _Static_assert(sizeof(exit_record) <= 1024, "it fits a value of every store");
 
+void sm_verdict_make(const symmem_error_record *record, sm_verdict *verdict_p) {
+    memset(verdict_p, 0, sizeof(*verdict_p));
+    verdict_p->status = record->status;
+    verdict_p->system_errno = record->system_errno;
+    verdict_p->channel = record->channel;
+    verdict_p->failed_rank = record->failed_rank;
+    verdict_p->expected = record->expected;
+    verdict_p->actual = record->actual;
+    verdict_p->missing_count = record->missing_count;
+    memcpy(verdict_p->missing, record->missing, sizeof(verdict_p->missing));
+    sm_copy_text(verdict_p->operation, sizeof(verdict_p->operation), record->operation);
+    sm_copy_text(verdict_p->stage, sizeof(verdict_p->stage), record->stage);
+    sm_copy_text(verdict_p->message, sizeof(verdict_p->message), record->message);
+}
+
 static void key_of(const sm_world *world, int32_t rank, char *key, size_t capacity) {
     (void)snprintf(key, capacity, "%s/exit/%d", world->prefix, rank);
 }

@@ -13,13 +13,6 @@ static uint64_t namespace_of(const char *path) {
     return stat(path, &about) == 0 ? about.st_ino : 0;
 }
 
-uint64_t sm_boot_id(void) {
-    char text[64];
-    return sm_read_text("/proc/sys/kernel/random/boot_id", text, sizeof(text))
-               ? sm_hash(text, strcspn(text, "\n"), SM_HASH_SEED)
-               : 0;
-}
-
 symmem_status sm_identity_self(sm_identity *identity_p) {
     sm_identity identity;
     memset(&identity, 0, sizeof(identity)); /* sent as bytes, padding included */

@@ -21,8 +21,6 @@ struct sm_identity {
     char host[SYMMEM_NAME_MAX];
 };
 
-/* A hash of the running kernel's boot id, 0 if that cannot be read. */
-uint64_t sm_boot_id(void);
 symmem_status sm_identity_self(sm_identity *identity_p);
 /* Lets other processes see that this one lives, also through a file if `directory` is not NULL. */
 symmem_status sm_identity_listen(sm_identity *identity, const char *directory,

@@ -3,6 +3,8 @@
 #ifndef SYMMEM_CORE_IPC_H
 #define SYMMEM_CORE_IPC_H
 
+#include <stdio.h>
+
 #include "bootstrap/liveness.h"
 
 typedef struct sm_ipc sm_ipc;
@@ -27,10 +29,15 @@ void sm_ipc_destroy(sm_ipc *ipc); /* also unlinks the socket's file */
 void sm_ipc_sweep(const char *directory, sm_liveness *liveness);
 /* Does the same for the files of processes that see `boot_id` as the host's, as in a container. */
 void sm_ipc_sweep_of(const char *directory, uint64_t boot_id, sm_liveness *liveness);
-/* Writes the prefix of this host's file names. Hosts may share a directory, and only a socket's own
- * host knows whether the socket is in use. */
+/* Writes the prefix of a host's file names, and of this host's. Hosts may share a directory, and
+ * only a socket's own host knows whether the socket is in use. */
 #define SM_IPC_PREFIX_BYTES 16 /* the zero included */
-void sm_ipc_prefix(char prefix[SM_IPC_PREFIX_BYTES]);
+static inline void sm_ipc_prefix_of(uint64_t boot_id, char prefix[SM_IPC_PREFIX_BYTES]) {
+    (void)snprintf(prefix, SM_IPC_PREFIX_BYTES, "symmem-%08x", (unsigned)boot_id);
+}
+static inline void sm_ipc_prefix(char prefix[SM_IPC_PREFIX_BYTES]) {
+    sm_ipc_prefix_of(sm_boot_id(), prefix);
+}
 /* Writes the address for the peers, of which *bytes_p bytes count. */
 void sm_ipc_address(const sm_ipc *ipc, uint8_t address[SM_IPC_ADDRESS_MAX], uint32_t *bytes_p);
 int sm_ipc_descriptor(const sm_ipc *ipc); /* for poll */

@@ -20,14 +20,6 @@
 #define SEEN_DEAD 1
 #define KEPT_S 3600
 
-static void prefix_of(uint64_t boot_id, char prefix[SM_IPC_PREFIX_BYTES]) {
-    (void)snprintf(prefix, SM_IPC_PREFIX_BYTES, "symmem-%08x", (unsigned)boot_id);
-}
-
-void sm_ipc_prefix(char prefix[SM_IPC_PREFIX_BYTES]) {
-    prefix_of(sm_boot_id(), prefix);
-}
-
 /* Whether name, kind and owner of the file are those of this library and user. */
 static bool is_ours(int directory, const char *prefix, const char *name) {
     struct stat file;
@@ -89,7 +81,7 @@ void sm_ipc_sweep_of(const char *directory, uint64_t boot_id, sm_liveness *liven
     if (listing == NULL)
         return;
     char prefix[SM_IPC_PREFIX_BYTES];
-    prefix_of(boot_id, prefix);
+    sm_ipc_prefix_of(boot_id, prefix);
     const struct dirent *entry;
     while ((entry = readdir(listing)) != NULL)
         if (is_ours(dirfd(listing), prefix, entry->d_name) && is_dead(directory, entry->d_name) &&

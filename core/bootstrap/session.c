@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define STALE_JOIN_SLEEP_NS 20000000u
 
@@ -171,6 +172,15 @@ static void sweep(const sm_session *session) {
             continue;
         sm_ipc_sweep_of(config->socket_dir, peer->boot_id, config->liveness);
         swept = peer->boot_id;
+    }
+}
+
+void sm_session_drop_own_fds(sm_session *session) {
+    while (session->own_fds != NULL) {
+        sm_own_fd *entry = session->own_fds;
+        session->own_fds = entry->next;
+        close(entry->fd);
+        free(entry);
     }
 }
 
@@ -535,8 +545,8 @@ static symmem_status acknowledge(sm_session *session, const sm_call *call,
             sm_session_has_met(session, rank); /* the rank waits for this one's notes */
         uint64_t id = derive(session);
         const int32_t host = first_here(session);
-        sm_outcome outcome =
-            sm_exchange(session, call, "join", id, 0, own, &host, sizeof(host), session->hosts);
+        const sm_contribution mine = {.failure = own, .data = &host, .bytes = sizeof(host)};
+        sm_outcome outcome = sm_exchange(session, call, "join", id, 0, &mine, session->hosts);
         if (outcome.status == SYMMEM_OK && !settle_hosts(session))
             outcome.status = sm_session_fail(session, call, SYMMEM_CORRUPT,
                                              "a rank names a host that does not exist");
@@ -685,25 +695,26 @@ symmem_status sm_session_ensure(sm_session *session, const char *operation, uint
 }
 
 symmem_status sm_session_gather(sm_session *session, const char *operation, const char *stage,
-                                const symmem_error_record *own, const void *in, size_t bytes,
-                                void *out, bool restart, uint64_t deadline_ns) {
+                                const sm_contribution *mine, void *out, bool restart,
+                                uint64_t deadline_ns) {
     sm_call call = sm_call_start(operation, stage, deadline_ns);
     call.restart = restart;
     for (;;) {
         symmem_status status = sm_session_up(session, &call);
         if (status != SYMMEM_OK)
-            return own == NULL ? status : sm_earlier_failure(session, &call, own, status);
-        if (session->config.world_size == 1 && own != NULL)
-            return sm_own_failure(session, &call, own);
+            return mine->failure == NULL
+                       ? status
+                       : sm_earlier_failure(session, &call, mine->failure, status);
+        if (session->config.world_size == 1 && mine->failure != NULL)
+            return sm_own_failure(session, &call, mine->failure);
         if (session->config.world_size == 1) {
-            if (bytes != 0)
-                memmove(out, in, bytes);
+            if (mine->bytes != 0)
+                memmove(out, mine->data, mine->bytes);
             return SYMMEM_OK;
         }
         uint64_t id = session->id;
         uint64_t sequence = session->sequence++;
-        sm_outcome outcome =
-            sm_exchange(session, &call, operation, id, sequence, own, in, bytes, out);
+        sm_outcome outcome = sm_exchange(session, &call, operation, id, sequence, mine, out);
         if (outcome.status == SYMMEM_OK || outcome.agreed)
             return outcome.status;
         const bool follows = outcome.again && restart;
@@ -722,5 +733,6 @@ symmem_status sm_session_gather(sm_session *session, const char *operation, cons
 symmem_status sm_session_all_gather(sm_session *session, const char *operation, const char *stage,
                                     const void *in, size_t bytes, void *out, bool restart,
                                     uint64_t deadline_ns) {
-    return sm_session_gather(session, operation, stage, NULL, in, bytes, out, restart, deadline_ns);
+    const sm_contribution mine = {.data = in, .bytes = bytes};
+    return sm_session_gather(session, operation, stage, &mine, out, restart, deadline_ns);
 }

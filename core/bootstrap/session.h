@@ -63,6 +63,10 @@ symmem_status sm_session_all_gather(sm_session *session, const char *operation, 
  * rank's status, and that rank's record becomes every rank's record (failed_rank set). */
 symmem_status sm_session_agree(sm_session *session, const char *operation, const char *stage,
                                symmem_status own, uint64_t deadline_ns);
+/* The same, and on success out[r] gets the `bytes` bytes that rank r gave as `data`. */
+symmem_status sm_session_agree_and_gather(sm_session *session, const char *operation,
+                                          const char *stage, symmem_status own, const void *data,
+                                          size_t bytes, void *out, uint64_t deadline_ns);
 /* Looks for a peer's failure before this rank enters an agreement. Local, at most 20 ms. Makes the
  * failure of a peer that has already entered, or that gave up, the thread's record. Looks at some
  * of the peers only and continues from there at the next call. OK: none of those is known to have

@@ -5,21 +5,6 @@
 
 #include <string.h>
 
-void sm_verdict_make(const symmem_error_record *record, sm_verdict *verdict_p) {
-    memset(verdict_p, 0, sizeof(*verdict_p));
-    verdict_p->status = record->status;
-    verdict_p->system_errno = record->system_errno;
-    verdict_p->channel = record->channel;
-    verdict_p->failed_rank = record->failed_rank;
-    verdict_p->expected = record->expected;
-    verdict_p->actual = record->actual;
-    verdict_p->missing_count = record->missing_count;
-    memcpy(verdict_p->missing, record->missing, sizeof(verdict_p->missing));
-    sm_copy_text(verdict_p->operation, sizeof(verdict_p->operation), record->operation);
-    sm_copy_text(verdict_p->stage, sizeof(verdict_p->stage), record->stage);
-    sm_copy_text(verdict_p->message, sizeof(verdict_p->message), record->message);
-}
-
 bool sm_verdict_valid(const sm_session *session, const sm_verdict *verdict) {
     int32_t world_size = session->config.world_size;
     uint32_t count = 0;
@@ -98,13 +83,20 @@ static void name_the_lost(const sm_session *session, symmem_error_record *record
     }
 }
 
-symmem_status sm_session_agree(sm_session *session, const char *operation, const char *stage,
-                               symmem_status own, uint64_t deadline_ns) {
+symmem_status sm_session_agree_and_gather(sm_session *session, const char *operation,
+                                          const char *stage, symmem_status own, const void *data,
+                                          size_t bytes, void *out, uint64_t deadline_ns) {
     symmem_error_record record;
     (void)sm_error_get(&record);
     record.status = own;
     if (own == SYMMEM_PEER_LOST && record.missing_count == 0)
         name_the_lost(session, &record);
-    return sm_session_gather(session, operation, stage, own == SYMMEM_OK ? NULL : &record, NULL, 0,
-                             NULL, false, deadline_ns);
+    const sm_contribution mine = {
+        .failure = own == SYMMEM_OK ? NULL : &record, .data = data, .bytes = bytes};
+    return sm_session_gather(session, operation, stage, &mine, out, false, deadline_ns);
+}
+
+symmem_status sm_session_agree(sm_session *session, const char *operation, const char *stage,
+                               symmem_status own, uint64_t deadline_ns) {
+    return sm_session_agree_and_gather(session, operation, stage, own, NULL, 0, NULL, deadline_ns);
 }

@@ -457,22 +457,6 @@ symmem_status sm_session_broadcast_fd(sm_session *session, const char *operation
 
 /* --- one to one --------------------------------------------------------------------- */
 
-/* A descriptor that a rank sent to itself and has not received yet. It does not go through a
- * socket: a group of one has none, and a socket's queue holds only so many unread messages. */
-struct sm_own_fd {
-    sm_own_fd *next;
-    int fd;
-};
-
-void sm_session_drop_own_fds(sm_session *session) {
-    while (session->own_fds != NULL) {
-        sm_own_fd *entry = session->own_fds;
-        session->own_fds = entry->next;
-        close_fds(&entry->fd, 1);
-        free(entry);
-    }
-}
-
 static symmem_status keep_own(sm_session *session, const sm_call *call, int fd) {
     sm_own_fd *entry = malloc(sizeof(*entry));
     if (entry == NULL)

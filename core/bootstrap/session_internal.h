@@ -68,7 +68,12 @@ typedef struct sm_finished {
     bool is_left;
 } sm_finished;
 
-typedef struct sm_own_fd sm_own_fd;
+/* A descriptor that a rank sent to itself and has not received yet. It does not go through a
+ * socket: a group of one has none, and a socket's queue holds only so many unread messages. */
+typedef struct sm_own_fd {
+    struct sm_own_fd *next;
+    int fd;
+} sm_own_fd;
 
 struct sm_session {
     sm_session_config config;
@@ -154,6 +159,7 @@ void sm_session_take_down(sm_session *session, const sm_call *call);
 void sm_session_has_met(const sm_session *session, int32_t rank);
 /* Brings the session up if it is down. */
 symmem_status sm_session_up(sm_session *session, const sm_call *call);
+void sm_session_drop_own_fds(sm_session *session);
 
 /* --- session_watch.c --- */
 uint32_t sm_session_tick_ms(const sm_session *session);
@@ -236,21 +242,23 @@ int32_t sm_session_given_up_by(sm_session *session);
 bool sm_session_has_given_up(const sm_session *session, int32_t rank);
 
 /* --- exchange.c --- */
+/* What a rank gives to an exchange. */
+typedef struct sm_contribution {
+    const symmem_error_record *failure; /* NULL, or why the rank has nothing to give */
+    const void *data;
+    size_t bytes;
+} sm_contribution;
 /* Does one gathering, in session `id`, exchange `sequence`. `kind` must be the same text on all
- * ranks. `own` is NULL, or says why this rank has nothing to give. The exchange is then completed
- * all the same, and every rank gets the failure of the lowest such rank, as an agreed one. Does not
- * take the session down. */
+ * ranks. A rank that has nothing to give
+ * says why. The exchange is then completed all the same, and every rank gets the failure of the
+ * lowest such rank, as an agreed one. Does not take the session down. */
 sm_outcome sm_exchange(sm_session *session, const sm_call *call, const char *kind, uint64_t id,
-                       uint64_t sequence, const symmem_error_record *own, const void *in,
-                       size_t bytes, void *out);
+                       uint64_t sequence, const sm_contribution *mine, void *out);
 /* --- exchange_clean.c --- */
 /* Marks this rank's part as given up and remembers the keys. */
 void sm_exchange_abandon(sm_session *session, uint64_t id, uint64_t sequence, sm_outcome outcome);
 /* Removes the keys of exchanges that were given up. `all`: every rank has left those sessions. */
 void sm_exchange_sweep(sm_session *session, bool all);
-
-/* --- session_fds.c --- */
-void sm_session_drop_own_fds(sm_session *session);
 
 /* --- session_agree.c --- */
 /* The part of an error record that ranks send each other. */
@@ -271,7 +279,7 @@ typedef struct sm_verdict {
 
 /* Whether a verdict from the store is one that sm_verdict_make can make in this group. */
 bool sm_verdict_valid(const sm_session *session, const sm_verdict *verdict);
-void sm_verdict_make(const symmem_error_record *record, sm_verdict *verdict_p);
+void sm_verdict_make(const symmem_error_record *record, sm_verdict *verdict_p); /* exit_record.c */
 /* Makes the verdict of `rank` the thread's record. */
 symmem_status sm_verdict_apply(const sm_session *session, const sm_call *call, int32_t rank,
                                const sm_verdict *verdict);
@@ -284,7 +292,7 @@ symmem_status sm_earlier_failure(const sm_session *session, const sm_call *call,
                                  const symmem_error_record *own, symmem_status status);
 /* Does sm_session_all_gather for a rank that may have nothing to give, see sm_exchange. */
 symmem_status sm_session_gather(sm_session *session, const char *operation, const char *stage,
-                                const symmem_error_record *own, const void *in, size_t bytes,
-                                void *out, bool restart, uint64_t deadline_ns);
+                                const sm_contribution *mine, void *out, bool restart,
+                                uint64_t deadline_ns);
 
 #endif

@@ -5,6 +5,11 @@
 #include <stdlib.h>
 
 #include "backend/heap.h"
+#include "backend/host.h"
+#include "backend/instance.h"
+#include "backend/query.h"
+#include "backend/registry.h"
+#include "memory/block.h"
 
 #define SIGNAL_PAD_LIMIT ((size_t)1 << 30)
 #define LEAST_LIMIT_MS 1000u /* large memory may take longer to zero than signals */

@@ -6,6 +6,8 @@
  * because the last release may call the backend.
  */
 #include "memory/mapping.h"
+#include "memory/block.h"
+#include "backend/query.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The user's communicators, which a backend takes in place of its own. */
 #include "memory/mapping.h"
+#include "backend/host.h"
+#include "backend/instance.h"
+#include "backend/query.h"
+#include "backend/registry.h"
 
 static const char operation[] = "group_set_communicator";
 

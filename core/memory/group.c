@@ -8,6 +8,11 @@
 #include <string.h>
 
 #include "backend/heap.h"
+#include "backend/instance.h"
+#include "backend/query.h"
+#include "memory/block.h"
+#include "memory/group_calls.h"
+#include "memory/group_explain.h"
 
 #define LONG_AGO_NS 1u /* a deadline that has passed: try once */
 

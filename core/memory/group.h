@@ -30,8 +30,6 @@ struct symmem_group {
 /* Answers STALE for a destroyed group, NOT_INITIALIZED after finalize, INVALID_ARGUMENT for
  * NULL. */
 symmem_status sm_group_check(const symmem_group *group, const char *operation);
-/* Answers OUT_OF_RANGE for a rank outside the group. */
-symmem_status sm_group_rank_check(const symmem_group *group, int32_t rank, const char *operation);
 /* Takes the group's call lock only (for pairwise calls). On OK the caller must sm_group_leave. */
 symmem_status sm_group_take(symmem_group *group, const char *operation, uint64_t deadline_ns);
 /* Takes the group's call lock and brings its session up. On OK the caller must sm_group_leave. */
@@ -39,17 +37,10 @@ symmem_status sm_group_enter(symmem_group *group, const char *operation, uint64_
 void sm_group_leave(symmem_group *group);
 /* Leaves the group at the end of a call and explains the call's failure. Returns status. */
 symmem_status sm_group_end_call(symmem_group *group, symmem_status status);
-/* Adds to the thread's record, if it is about a group, the failures that the ranks named there
- * reported, in that group or in another one. */
-void sm_group_explain(symmem_context *context);
-/* Tells the group's ranks of this rank's failure that poisoned a handle. */
-void sm_group_remark(symmem_group *group, const symmem_error_record *record);
 /* Does sm_group_check and sm_group_retain in one step, so that no destroy comes between them. */
 symmem_status sm_group_acquire(symmem_group *group, const char *operation);
 void sm_group_retain(symmem_group *group);
 void sm_group_release(symmem_group *group);
-/* Fills *exchange for a backend's collective entry; valid while the group is entered. */
-void sm_group_exchange(symmem_group *group, uint64_t deadline_ns, symmem_exchange *exchange);
 /* Destroys every live group, for finalize. */
 void sm_group_destroy_all(symmem_context *context);
 void sm_group_free_shells(symmem_context *context); /* with the context's memory */

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The exchange over the host that a group offers to users and to backends. */
 #include "memory/mapping.h"
+#include "memory/group_calls.h"
+#include "backend/host.h"
+#include "backend/query.h"
 
 #include <string.h>
 #include <unistd.h>

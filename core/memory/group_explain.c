@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Appends to a record that names a rank what that rank has reported as its failure. */
 #include "memory/group.h"
+#include "memory/group_explain.h"
+#include "backend/query.h"
 
 #include <string.h>
 

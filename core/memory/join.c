@@ -7,6 +7,12 @@
 #include <string.h>
 
 #include "backend/heap.h"
+#include "backend/device.h"
+#include "backend/host.h"
+#include "backend/instance.h"
+#include "backend/query.h"
+#include "backend/registry.h"
+#include "memory/group_calls.h"
 
 static const char operation[] = "join";
 

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* symmem_alloc, ordinary and persistent. */
 #include "memory/mapping.h"
+#include "memory/persistent.h"
+#include "backend/device.h"
+#include "backend/query.h"
+#include "memory/block.h"
 
 /* A request with checked arguments. */
 typedef struct request {

@@ -12,6 +12,12 @@
  * context's own memory. Destroying a pool that another thread has bound is an error of that caller.
  */
 #include "memory/mapping.h"
+#include "memory/pool.h"
+#include "backend/device.h"
+#include "backend/instance.h"
+#include "backend/query.h"
+#include "backend/registry.h"
+#include "memory/block.h"
 
 #include <stdlib.h>
 

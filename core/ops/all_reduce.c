@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "ops/reduce.h"
+#include "ops/all_reduce.h"
+#include "backend/query.h"
 
 struct sm_all_reduce_table {
     uint64_t hash; /* of the entries; 0: the built-in ones */

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "ops/reduce.h"
+#include "ops/all_reduce_env.h"
+#include "ops/all_reduce.h"
 
 #define NAME "SYMMEM_ALL_REDUCE_TABLE"
 

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The way of every collective operation from checked arguments to the backend. */
 #include "ops/collective.h"
+#include "backend/query.h"
+#include "backend/registry.h"
+#include "rendezvous/handle.h"
+#include "rendezvous/link_poison.h"
 
 #include <string.h>
 

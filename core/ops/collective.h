@@ -22,7 +22,7 @@ typedef struct sm_collective_op {
     const void *plan;
 } sm_collective_op;
 
-/* collective.c. What can be checked without tensors: handle, capability, channel, stream, poison,
+/* What can be checked without tensors: handle, capability, channel, stream, poison,
  * direct access. */
 symmem_status sm_collective_begin(sm_collective_op *op, const char *name, symmem_handle *handle,
                                   symmem_call_kind kind, int32_t channel, uint32_t timeout_ms,
@@ -62,17 +62,6 @@ typedef struct sm_parts {
 } sm_parts;
 
 /* compose.c. */
-void sm_parts_begin(sm_parts *parts, const sm_channel_op *op, const symmem_exec *exec,
-                    bool capturing);
-/* The first one compares the ranks' calls. */
-symmem_status sm_parts_barrier(sm_parts *parts);
-symmem_status sm_parts_copy(sm_parts *parts, void *dst, const void *src, size_t bytes);
-/* To a multicast address. */
-symmem_status sm_parts_store(sm_parts *parts, void *address, const void *src, size_t bytes);
-
-/* multicast.c. What symmem_multimem_store does, as `operation`. */
-symmem_status sm_multimem_store(symmem_handle *handle, const char *operation, size_t offset,
-                                const void *src, size_t bytes, symmem_stream *stream);
 
 /* For hashes that go into a call's detail. */
 uint64_t sm_collective_mix(uint64_t hash, uint64_t value);

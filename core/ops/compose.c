@@ -2,6 +2,9 @@
 /* Operations composed of a backend's barriers and copies. They share one hold of the channel, one
  * name and one time limit. */
 #include "ops/collective.h"
+#include "ops/compose.h"
+#include "backend/host.h"
+#include "rendezvous/link_poison.h"
 
 void sm_parts_begin(sm_parts *parts, const sm_channel_op *op, const symmem_exec *exec,
                     bool capturing) {

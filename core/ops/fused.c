@@ -2,6 +2,13 @@
 /* The steps that fused operations are made of. */
 #include "ops/fused.h"
 #include "stream/stream.h"
+#include "backend/host.h"
+#include "backend/query.h"
+#include "backend/registry.h"
+#include "ops/matmul_args.h"
+#include "rendezvous/handle.h"
+#include "rendezvous/link_poison.h"
+#include "stream/second_stream.h"
 
 #define PLACE_ALIGNMENT 256
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The public all-gather and broadcast: checks of their arguments. */
 #include "ops/collective.h"
+#include "rendezvous/handle.h"
 
 /* What distinguishes the forms of an all-gather in a call id. */
 enum { PULL = 1, PUSH = 2 };

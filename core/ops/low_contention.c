@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The public low-contention all-gather, composed of barriers and copies. */
 #include "ops/collective.h"
+#include "backend/registry.h"
+#include "ops/compose.h"
 
 /* Up to here an all-gather is over, on an H200, before two copy engines have started. */
 #define SMALL_BYTES ((size_t)64 << 10)

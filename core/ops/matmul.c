@@ -2,6 +2,10 @@
 /* The user's own product, layouts, and the product that waits for its input. */
 #include "ops/fused.h"
 #include "stream/stream.h"
+#include "backend/host.h"
+#include "backend/query.h"
+#include "backend/table.h"
+#include "ops/matmul_args.h"
 
 symmem_status symmem_set_matmul(symmem_context *context, symmem_matmul_fn fn, void *arg) {
     SM_PUBLIC_CALL;

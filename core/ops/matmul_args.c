@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What all calls that multiply share: dtypes, matrices, scales, the way to the backend. */
 #include "ops/fused.h"
+#include "ops/matmul_args.h"
+#include "backend/host.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
  * The rest is private: for each lane the current shard, unless that goes to a_out, with its scales,
  * and then replicated scales that are not in the right layout.
  */
-#include "ops/fused.h"
+#include "ops/matmul_args.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,7 @@
  * private: the chunks of all ranks that become this rank's output, and copies of A and of its
  * scales where their layout does not do.
  */
-#include "ops/fused.h"
+#include "ops/matmul_args.h"
 
 #include <string.h>
 
@@ -293,22 +293,28 @@ static symmem_status run_scatter_steps(scatter *s) {
 
 /* --- the calls ------------------------------------------------------------------------------ */
 
-static symmem_status check_all(scatter *s, const DLTensor *a, const DLTensor *b,
-                               const DLTensor *a_scale, const DLTensor *b_scale,
-                               symmem_reduce_op op, int32_t scatter_dim, const DLTensor *out) {
+/* The caller's. */
+typedef struct scatter_args {
+    const DLTensor *a, *b, *a_scale, *b_scale, *out; /* scales NULL: none */
+    symmem_reduce_op op;
+    int32_t scatter_dim;
+} scatter_args;
+
+static symmem_status check_all(scatter *s, const scatter_args *args) {
     const sm_pipeline *p = &s->pipeline;
-    symmem_status status = check_shapes(s, p->name, a, b, scatter_dim, out, p->world_size);
+    symmem_status status =
+        check_shapes(s, p->name, args->a, args->b, args->scatter_dim, args->out, p->world_size);
     if (status == SYMMEM_OK && s->scaled)
-        status = check_scatter_scale(s, p->name, a_scale);
+        status = check_scatter_scale(s, p->name, args->a_scale);
     if (status == SYMMEM_OK)
-        status = check_op(s, op);
+        status = check_op(s, args->op);
     if (status == SYMMEM_OK)
         status = lay_out_scatter(s, p->name);
     if (status == SYMMEM_OK)
         status = sm_pipeline_fits(p, s->layout.bytes);
     bool by_column = false;
     if (status == SYMMEM_OK && s->scaled)
-        status = sm_product_b_scale(sm_pipeline_context(&s->pipeline), b_scale, s->b.shape[1],
+        status = sm_product_b_scale(sm_pipeline_context(&s->pipeline), args->b_scale, s->b.shape[1],
                                     p->name, &s->b_scale, &by_column);
     if (status == SYMMEM_OK)
         status = check_scatter_memory(s);
@@ -326,19 +332,13 @@ static symmem_status check_all(scatter *s, const DLTensor *a, const DLTensor *b,
     return SYMMEM_OK;
 }
 
-static symmem_status run_scatter(symmem_handle *workspace, const char *name, bool scaled,
-                                 const DLTensor *a, const DLTensor *b, const DLTensor *a_scale,
-                                 const DLTensor *b_scale, symmem_reduce_op op, int32_t scatter_dim,
-                                 const DLTensor *out, int32_t channel, uint32_t timeout_ms,
-                                 symmem_stream *stream, symmem_stream *second) {
-    scatter s = {.scaled = scaled};
-    symmem_status status =
-        sm_pipeline_check(&s.pipeline, name, workspace, channel, timeout_ms, stream, second);
+/* `status`: what sm_pipeline_check has said. */
+static symmem_status run_scatter(scatter *s, const scatter_args *args, symmem_status status) {
     if (status == SYMMEM_OK)
-        status = check_all(&s, a, b, a_scale, b_scale, op, scatter_dim, out);
+        status = check_all(s, args);
     if (status == SYMMEM_OK)
-        status = sm_pipeline_begin(&s.pipeline);
-    return status == SYMMEM_OK ? sm_pipeline_end(&s.pipeline, run_scatter_steps(&s)) : status;
+        status = sm_pipeline_begin(&s->pipeline);
+    return status == SYMMEM_OK ? sm_pipeline_end(&s->pipeline, run_scatter_steps(s)) : status;
 }
 
 symmem_status symmem_fused_matmul_reduce_scatter(symmem_handle *workspace, const DLTensor *a,
@@ -347,8 +347,11 @@ symmem_status symmem_fused_matmul_reduce_scatter(symmem_handle *workspace, const
                                                  int32_t channel, uint32_t timeout_ms,
                                                  symmem_stream *stream, symmem_stream *second) {
     SM_PUBLIC_CALL;
-    return run_scatter(workspace, "fused_matmul_reduce_scatter", false, a, b, NULL, NULL, op,
-                       scatter_dim, out, channel, timeout_ms, stream, second);
+    scatter s = {.scaled = false};
+    const scatter_args args = {.a = a, .b = b, .out = out, .op = op, .scatter_dim = scatter_dim};
+    return run_scatter(&s, &args,
+                       sm_pipeline_check(&s.pipeline, "fused_matmul_reduce_scatter", workspace,
+                                         channel, timeout_ms, stream, second));
 }
 
 symmem_status symmem_fused_scaled_matmul_reduce_scatter(
@@ -356,6 +359,15 @@ symmem_status symmem_fused_scaled_matmul_reduce_scatter(
     const DLTensor *b_scale, symmem_reduce_op op, int32_t scatter_dim, const DLTensor *out,
     int32_t channel, uint32_t timeout_ms, symmem_stream *stream, symmem_stream *second) {
     SM_PUBLIC_CALL;
-    return run_scatter(workspace, "fused_scaled_matmul_reduce_scatter", true, a, b, a_scale,
-                       b_scale, op, scatter_dim, out, channel, timeout_ms, stream, second);
+    scatter s = {.scaled = true};
+    const scatter_args args = {.a = a,
+                               .b = b,
+                               .a_scale = a_scale,
+                               .b_scale = b_scale,
+                               .out = out,
+                               .op = op,
+                               .scatter_dim = scatter_dim};
+    return run_scatter(&s, &args,
+                       sm_pipeline_check(&s.pipeline, "fused_scaled_matmul_reduce_scatter",
+                                         workspace, channel, timeout_ms, stream, second));
 }

@@ -3,6 +3,9 @@
 #include <stdio.h>
 
 #include "ops/collective.h"
+#include "ops/multicast.h"
+#include "backend/host.h"
+#include "rendezvous/handle.h"
 
 symmem_status sm_link_no_multicast(const sm_link *link, const char *operation) {
     char why[80] = "";

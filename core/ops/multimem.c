@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The public reductions through multicast: checks of their arguments. */
 #include "ops/multimem.h"
+#include "ops/multicast.h"
+#include "rendezvous/handle.h"
 
 symmem_status sm_multimem_begin(sm_collective_op *op, const char *name, symmem_handle *handle,
                                 symmem_call_kind kind, int32_t channel, uint32_t timeout_ms,

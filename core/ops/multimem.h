@@ -5,7 +5,7 @@
 
 #include "ops/collective.h"
 
-/* multimem.c. As sm_collective_begin; UNSUPPORTED without a multicast address. */
+/* As sm_collective_begin; UNSUPPORTED without a multicast address. */
 symmem_status sm_multimem_begin(sm_collective_op *op, const char *name, symmem_handle *handle,
                                 symmem_call_kind kind, int32_t channel, uint32_t timeout_ms,
                                 const symmem_stream *stream);

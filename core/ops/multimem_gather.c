@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The public moves through multicast: checks of their arguments, and what is composed of stores. */
 #include "ops/multimem.h"
+#include "ops/compose.h"
+#include "ops/multicast.h"
+#include "rendezvous/handle.h"
 
 /* Both all-gathers. */
 static symmem_status check_gather(sm_collective_op *call, const DLTensor *input,

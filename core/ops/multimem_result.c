@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "ops/multimem.h"
-#include "ops/reduce.h"
+#include "ops/result_tensor.h"
 
 symmem_status symmem_multimem_one_shot_all_reduce(symmem_handle *handle, const DLTensor *input,
                                                   symmem_reduce_op op, int32_t channel,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* One-shot and two-shot all-reduce: checks of their arguments. */
-#include "ops/reduce.h"
+#include "ops/result_tensor.h"
 
 /* --- what all reductions share ------------------------------------------------------ */
 

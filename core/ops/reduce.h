@@ -61,16 +61,4 @@ symmem_status sm_reduction_distinct(const sm_collective_op *op, const sm_tensor 
 symmem_status sm_reduction_unequal(const sm_collective_op *op, const char *what, uint64_t expected,
                                    uint64_t actual);
 
-/* all_reduce.c. What a table says. */
-symmem_all_reduce_algorithm sm_all_reduce_look_up(const symmem_all_reduce_entry *entries,
-                                                  int32_t count, bool symmetric, int32_t world_size,
-                                                  uint64_t bytes);
-/* Copies entries that have been checked; NULL: the built-in ones. OUT_OF_MEMORY under `name`. */
-symmem_status sm_all_reduce_set(symmem_context *context, const char *name,
-                                const symmem_all_reduce_entry *entries, int32_t count);
-
-/* result_tensor.c. A new tensor like `like` on the handle's device; its deleter frees it. */
-symmem_status sm_result_create(const sm_collective_op *op, const sm_tensor *like,
-                               DLManagedTensor **tensor_p);
-
 #endif

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 
 #include "ops/reduce.h"
+#include "ops/result_tensor.h"
+#include "backend/host.h"
 
 /* A tensor together with all that it points to. */
 typedef struct result {

@@ -3,6 +3,9 @@
 #include <stdlib.h>
 
 #include "rendezvous/rendezvous.h"
+#include "rendezvous/handle.h"
+#include "backend/query.h"
+#include "rendezvous/link_poison.h"
 
 symmem_status sm_handle_create(sm_link *link, size_t offset, symmem_handle **handle_p) {
     symmem_handle *handle = calloc(1, sizeof *handle);

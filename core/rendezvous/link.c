@@ -6,6 +6,9 @@
 
 #include "backend/heap.h"
 #include "rendezvous/rendezvous.h"
+#include "rendezvous/link.h"
+#include "backend/instance.h"
+#include "rendezvous/rendezvous_multicast.h"
 
 size_t sm_link_signal_offset(const sm_link *link) {
     /* The pad is at most 1 GiB, so this cannot overflow. */

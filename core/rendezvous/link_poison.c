@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "rendezvous/tensor.h"
+#include "rendezvous/link_poison.h"
+#include "memory/group_explain.h"
 
 /* Writes "rank 2" or "ranks 1, 3", with as many ranks as fit. */
 static void list_missing(const symmem_fault *fault, int32_t world_size, char *text,

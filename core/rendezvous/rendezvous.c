@@ -5,6 +5,15 @@
 #include <string.h>
 
 #include "rendezvous/rendezvous.h"
+#include "backend/host.h"
+#include "backend/query.h"
+#include "memory/block.h"
+#include "memory/group_explain.h"
+#include "rendezvous/handle.h"
+#include "rendezvous/link.h"
+#include "rendezvous/rendezvous_map.h"
+#include "rendezvous/rendezvous_multicast.h"
+#include "rendezvous/rendezvous_record.h"
 
 void sm_rendezvous_set_failure(sm_rendezvous *rendezvous, symmem_status status) {
     if (status == SYMMEM_OK || rendezvous->status != SYMMEM_OK)
@@ -100,7 +109,9 @@ static symmem_status allocate_tables(sm_rendezvous *rendezvous) {
     size_t world_size = (size_t)rendezvous->group->world_size;
     rendezvous->records = calloc(world_size, sizeof *rendezvous->records);
     rendezvous->descriptors = calloc(3 * world_size, sizeof *rendezvous->descriptors);
-    if (rendezvous->records != NULL && rendezvous->descriptors != NULL)
+    rendezvous->all_bound = calloc(world_size, sizeof *rendezvous->all_bound);
+    if (rendezvous->records != NULL && rendezvous->descriptors != NULL &&
+        rendezvous->all_bound != NULL)
         return SYMMEM_OK;
     return sm_fail(SYMMEM_OUT_OF_MEMORY, SM_RENDEZVOUS, "metadata", "no memory for %zu ranks",
                    world_size);
@@ -174,6 +185,15 @@ static void cache_results(sm_rendezvous *rendezvous) {
         replaced->release(replaced);
 }
 
+/* Agrees on the result, and tells each rank which of them have bound their memory. */
+static symmem_status agree_on_commit(sm_rendezvous *rendezvous) {
+    if (rendezvous->status != SYMMEM_OK)
+        (void)sm_error_raise(&rendezvous->failure);
+    return sm_session_agree_and_gather(
+        rendezvous->group->session, SM_RENDEZVOUS, "commit", rendezvous->status, &rendezvous->bound,
+        sizeof rendezvous->bound, rendezvous->all_bound, rendezvous->deadline_ns);
+}
+
 static symmem_status commit(sm_rendezvous *rendezvous, symmem_handle **handle_p) {
     symmem_handle *handle = NULL;
     if (rendezvous->status == SYMMEM_OK && !rendezvous->incomplete) {
@@ -183,7 +203,7 @@ static symmem_status commit(sm_rendezvous *rendezvous, symmem_handle **handle_p)
             sm_link_retain(rendezvous->link);
     }
     sm_rendezvous_point(rendezvous, "rendezvous.commit.before");
-    symmem_status status = sm_rendezvous_agree(rendezvous, "commit", rendezvous->status);
+    symmem_status status = agree_on_commit(rendezvous);
     /* A rank that does not know the result does not know what the others keep, either. */
     if (handle != NULL && (status == SYMMEM_OK || sm_rendezvous_broke(rendezvous)))
         sm_rendezvous_lease(rendezvous);
@@ -193,6 +213,7 @@ static symmem_status commit(sm_rendezvous *rendezvous, symmem_handle **handle_p)
         symmem_handle_release(handle);
         return status;
     }
+    sm_multicast_settle(rendezvous);
     sm_rendezvous_hold(rendezvous);
     cache_results(rendezvous);
     /* The other ranks would not learn of a failure here. */
@@ -288,6 +309,7 @@ static void finish(sm_rendezvous *rendezvous) {
         sm_block_release(rendezvous->block);
     free(rendezvous->records);
     free(rendezvous->descriptors);
+    free(rendezvous->all_bound);
 }
 
 static symmem_status run(sm_rendezvous *rendezvous, void *ptr, symmem_group *group,

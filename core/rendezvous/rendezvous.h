@@ -7,7 +7,7 @@
  *   descriptors  exchanges the descriptors of the ranks' memory over sockets
  *   map          maps the peers' memory into this process
  *   multicast    makes a multicast object if every rank can; its failure fails no rendezvous
- *   commit       all ranks keep the result, or none does
+ *   commit       all ranks keep the result, or none does; multicast if all have bound their memory
  */
 #ifndef SYMMEM_CORE_RENDEZVOUS_H
 #define SYMMEM_CORE_RENDEZVOUS_H
@@ -75,44 +75,13 @@ typedef struct sm_rendezvous {
     bool cross_host;               /* some ranks are on different hosts */
     bool incomplete;               /* a peer sent no descriptors, and reports its failure itself */
     bool attempt_multicast;        /* the same on all ranks */
+    int32_t bound;                 /* the status of this rank's multicast_bind */
+    int32_t *all_bound;            /* world_size of them, after commit */
 
     sm_mapping *mapping; /* counted */
     bool mapping_is_new;
     sm_link *link; /* counted; filled step by step */
 } sm_rendezvous;
-
-/* rendezvous_record.c */
-/* Fills rendezvous->own from the other members. */
-void sm_rdv_record_fill(sm_rendezvous *rendezvous);
-/* Checks all records, with the same result on every rank. Sets exchange_data, overlap and
- * cross_host. */
-symmem_status sm_rdv_records_check(sm_rendezvous *rendezvous);
-/* The first makes the sent form of an export. The second makes an export of rank r's sent form that
- * this rank may use. */
-sm_rdv_share sm_rdv_share_pack(const symmem_share *share);
-symmem_share sm_rdv_share_unpack(const sm_rendezvous *rendezvous, int32_t rank,
-                                 const sm_rdv_share *share, int fd);
-
-/* rendezvous_multicast.c */
-/* Decides before metadata whether this rank can do multicast, and makes the object on rank 0. Never
- * fails. */
-void sm_multicast_offer(sm_rendezvous *rendezvous);
-/* Joins the multicast object. Collective. Fails only if the exchange itself failed. */
-symmem_status sm_multicast_join(sm_rendezvous *rendezvous, int fd);
-void sm_multicast_release(sm_link *link);
-
-/* rendezvous_map.c */
-/* Makes this rank's signal memory and exports. */
-void sm_rendezvous_prepare(sm_rendezvous *rendezvous);
-/* Exchanges the descriptors. Collective. Fails only if the exchange itself failed. */
-symmem_status sm_rendezvous_descriptors(sm_rendezvous *rendezvous);
-symmem_status sm_rendezvous_map(sm_rendezvous *rendezvous);
-void sm_rendezvous_close_exports(sm_rendezvous *rendezvous);
-/* Keeps this rank's memory in an engine's heap reserved until the peers, which may have it by now,
- * give it back. */
-void sm_rendezvous_lease(sm_rendezvous *rendezvous);
-/* Holds the peers' memory and tells them when this rank gives it back. */
-void sm_rendezvous_hold(sm_rendezvous *rendezvous);
 
 /* rendezvous.c */
 /* Keeps `status` and the thread's record as this rank's failure, unless it has one already. */
@@ -126,7 +95,7 @@ symmem_status sm_rendezvous_agree(sm_rendezvous *rendezvous, const char *stage, 
  * failure. */
 bool sm_rendezvous_broke(const sm_rendezvous *rendezvous);
 
-/* link.c. Makes a link that has no peers yet. */
+/* Makes a link that has no peers yet. */
 symmem_status sm_link_create(const sm_rendezvous *rendezvous, sm_link **link_p);
 
 #endif

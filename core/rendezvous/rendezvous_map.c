@@ -6,6 +6,11 @@
 
 #include "backend/heap.h"
 #include "rendezvous/rendezvous.h"
+#include "rendezvous/rendezvous_map.h"
+#include "backend/host.h"
+#include "memory/group_calls.h"
+#include "rendezvous/rendezvous_multicast.h"
+#include "rendezvous/rendezvous_record.h"
 
 /* The order of one rank's descriptors in the descriptor step. */
 enum { SIGNALS_FD, DATA_FD, MULTICAST_FD };

@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Multicast at rendezvous. Rank 0 makes the object before the metadata step, so that its share is
- * sent in the record. Then all ranks attach, agree, bind and agree. If one of them cannot, all
- * ranks go on without multicast.
+ * sent in the record. Then all ranks attach and agree, and bind. Whether all have bound their
+ * memory comes out with the commit. If one of them cannot, all ranks go on without multicast.
  */
 #include "rendezvous/rendezvous.h"
+#include "rendezvous/rendezvous_multicast.h"
+#include "backend/device.h"
+#include "backend/host.h"
+#include "backend/registry.h"
+#include "rendezvous/rendezvous_record.h"
 
 void sm_multicast_offer(sm_rendezvous *rendezvous) {
     symmem_context *context = rendezvous->context;
@@ -51,7 +56,7 @@ static symmem_status bind_own(sm_rendezvous *rendezvous) {
         &link->peers, &link->multicast_address);
 }
 
-/* Does one step and its agreement. The step fails if a rank's rendezvous has failed already. */
+/* Does one step. It fails if the rank's rendezvous has failed already. */
 static symmem_status step(sm_rendezvous *rendezvous, const char *stage, int fd, bool is_attach) {
     symmem_status own = rendezvous->status;
     if (own == SYMMEM_OK)
@@ -63,35 +68,51 @@ static symmem_status step(sm_rendezvous *rendezvous, const char *stage, int fd, 
         own = sm_backend_failed(rendezvous->context, own, SM_RENDEZVOUS, stage);
     else if (own != SYMMEM_OK)
         (void)sm_error_raise(&rendezvous->failure);
-    return sm_session_agree(rendezvous->group->session, SM_RENDEZVOUS, stage, own,
-                            rendezvous->deadline_ns);
+    return own;
 }
 
-symmem_status sm_multicast_join(sm_rendezvous *rendezvous, int fd) {
+/* All ranks go on without multicast, because `failed` could not. */
+static void go_without(sm_rendezvous *rendezvous, int32_t failed, symmem_status status) {
     sm_link *link = rendezvous->link;
-    symmem_status status = SYMMEM_BACKEND; /* rank 0 could not make the object */
-    int32_t failed = 0;
-    if (rendezvous->attempt_multicast) {
-        status = step(rendezvous, "multicast.attach", fd, true);
-        if (status == SYMMEM_OK)
-            status = step(rendezvous, "multicast.bind", fd, false);
-        if (status != SYMMEM_OK && sm_rendezvous_broke(rendezvous))
-            return status;
-        symmem_error_record error;
-        (void)sm_error_get(&error);
-        failed = error.failed_rank;
-    }
-    if (status == SYMMEM_OK)
-        return SYMMEM_OK;
-    sm_multicast_release(rendezvous->link);
+    sm_multicast_release(link);
     for (int32_t r = 0; r < rendezvous->group->world_size; r++) {
         if ((rendezvous->records[r].flags & SM_RDV_MULTICAST) == 0)
-            return SYMMEM_OK; /* no rank expected it */
+            return; /* no rank expected it */
     }
     link->multicast_failed = failed;
     link->multicast_failure = status;
     if (!rendezvous->overlap && rendezvous->status == SYMMEM_OK)
         sm_context_notice(rendezvous->context,
                           "multicast could not be set up for a group, which goes without it");
+}
+
+symmem_status sm_multicast_join(sm_rendezvous *rendezvous, int fd) {
+    if (!rendezvous->attempt_multicast) { /* rank 0 could not make the object */
+        go_without(rendezvous, 0, SYMMEM_BACKEND);
+        return SYMMEM_OK;
+    }
+    const symmem_status own = step(rendezvous, "multicast.attach", fd, true);
+    const symmem_status status = sm_session_agree(rendezvous->group->session, SM_RENDEZVOUS,
+                                                  "multicast.attach", own, rendezvous->deadline_ns);
+    if (status != SYMMEM_OK && sm_rendezvous_broke(rendezvous))
+        return status;
+    if (status == SYMMEM_OK) {
+        rendezvous->bound = (int32_t)step(rendezvous, "multicast.bind", fd, false);
+        return SYMMEM_OK;
+    }
+    symmem_error_record error;
+    (void)sm_error_get(&error);
+    go_without(rendezvous, error.failed_rank, status);
+    rendezvous->attempt_multicast = false; /* on all ranks, as agreed */
     return SYMMEM_OK;
+}
+
+void sm_multicast_settle(sm_rendezvous *rendezvous) {
+    int32_t failed = 0;
+    if (!rendezvous->attempt_multicast)
+        return;
+    while (failed < rendezvous->group->world_size && rendezvous->all_bound[failed] == SYMMEM_OK)
+        failed++;
+    if (failed < rendezvous->group->world_size)
+        go_without(rendezvous, failed, (symmem_status)rendezvous->all_bound[failed]);
 }

@@ -8,6 +8,9 @@
 #include <string.h>
 
 #include "rendezvous/rendezvous.h"
+#include "rendezvous/rendezvous_record.h"
+#include "backend/device.h"
+#include "backend/registry.h"
 
 sm_rdv_share sm_rdv_share_pack(const symmem_share *share) {
     sm_rdv_share record = {

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Tensors as arguments of collective operations. */
 #include "rendezvous/tensor.h"
+#include "backend/device.h"
+#include "backend/host.h"
+#include "backend/instance.h"
+#include "backend/registry.h"
 
 #define MAX_NDIM 64 /* PyTorch's limit */
 

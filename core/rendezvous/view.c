@@ -3,6 +3,8 @@
 #include <stdlib.h>
 
 #include "rendezvous/tensor.h"
+#include "backend/host.h"
+#include "rendezvous/handle.h"
 
 #define MAX_NDIM 8
 

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 
 #include "stream/stream.h"
+#include "stream/capture.h"
+#include "backend/query.h"
 
 typedef struct sm_captured {
     sm_node node;

@@ -11,8 +11,15 @@
  */
 #include "stream/channel.h"
 #include "stream/stream.h"
+#include "backend/host.h"
+#include "backend/query.h"
+#include "backend/registry.h"
+#include "memory/group_explain.h"
+#include "rendezvous/handle.h"
+#include "rendezvous/link_poison.h"
+#include "stream/capture.h"
 
-/* capture: 0: eager. end_p: see symmem_exec. */
+/* capture is 0 for an eager one. end_p: see symmem_exec. */
 static symmem_status call_backend(const sm_channel_op *op, void *stream, uint64_t capture,
                                   void **end_p) {
     const sm_link *link = op->link;

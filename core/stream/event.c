@@ -3,6 +3,13 @@
 #include <stdlib.h>
 
 #include "stream/stream.h"
+#include "stream/event.h"
+#include "backend/device.h"
+#include "backend/host.h"
+#include "backend/instance.h"
+#include "backend/query.h"
+#include "backend/registry.h"
+#include "backend/table.h"
 
 static symmem_status check_event(const symmem_event *event, const char *operation) {
     if (event == NULL)

@@ -2,6 +2,9 @@
 /* Fills of flat uint32 tensors. */
 #include "rendezvous/tensor.h"
 #include "stream/channel.h"
+#include "backend/device.h"
+#include "backend/host.h"
+#include "backend/query.h"
 
 static symmem_status refuse(const char *operation, const char *why) {
     return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "tensor %s", why);

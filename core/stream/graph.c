@@ -3,6 +3,13 @@
 #include <stdlib.h>
 
 #include "stream/stream.h"
+#include "stream/graph.h"
+#include "backend/host.h"
+#include "backend/instance.h"
+#include "backend/query.h"
+#include "backend/registry.h"
+#include "backend/table.h"
+#include "stream/capture.h"
 
 /* How long finalize waits for a graph's launches. Launches on the context's streams have ended by
  * then. Other launches give up their waits within a tick. */

@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* One-sided copies, and the checks and references of all operations on memory. */
 #include "stream/channel.h"
+#include "backend/device.h"
+#include "backend/host.h"
+#include "backend/instance.h"
+#include "backend/query.h"
+#include "rendezvous/handle.h"
 
 symmem_status sm_handle_bounds(const symmem_handle *handle, const char *operation, size_t offset,
                                size_t bytes) {

@@ -5,6 +5,12 @@
 #include "backend/reach.h"
 #include "stream/channel.h"
 #include "bootstrap/session_internal.h"
+#include "backend/host.h"
+#include "backend/query.h"
+#include "memory/group_explain.h"
+#include "rendezvous/handle.h"
+#include "rendezvous/link_poison.h"
+#include "stream/graph.h"
 
 #define MARK_LATE_NS 50000000
 
@@ -156,8 +162,8 @@ static symmem_status begin_together(sm_link *link, uint64_t deadline_ns) {
                       (int)link->group->world_size);
         symmem_error_record failure;
         (void)sm_error_get(&failure);
-        return sm_session_gather(session, operation, "reset.begin", &failure, NULL, 0, NULL, true,
-                                 deadline_ns);
+        const sm_contribution none = {.failure = &failure};
+        return sm_session_gather(session, operation, "reset.begin", &none, NULL, true, deadline_ns);
     }
     symmem_status status = sm_session_all_gather(session, operation, "reset.begin", &own,
                                                  sizeof own, all, true, deadline_ns);

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The second stream of an operation beside the caller's. Each stream has its own. */
 #include "stream/stream.h"
+#include "stream/second_stream.h"
+#include "backend/instance.h"
+#include "backend/query.h"
 
 #include <stdlib.h>
 

@@ -5,6 +5,17 @@
 #include <string.h>
 
 #include "stream/stream.h"
+#include "backend/device.h"
+#include "backend/host.h"
+#include "backend/instance.h"
+#include "backend/query.h"
+#include "backend/registry.h"
+#include "backend/table.h"
+#include "memory/group_explain.h"
+#include "stream/capture.h"
+#include "stream/event.h"
+#include "stream/graph.h"
+#include "stream/second_stream.h"
 
 #define DRAIN_SLEEP_NS 200000u
 #define FINALIZE_WAIT_MS 2000u

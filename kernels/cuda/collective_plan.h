@@ -335,29 +335,69 @@ SYMMEM_CUDA_BOTH symmem_cuda_step symmem_cuda_work(const symmem_cuda_job *job, s
     }
 }
 
-/* Returns the schedule of a form. '.' is a barrier, a digit is the step of that index, and '?' is
- * the agreement on splits. What is before the bar runs once, the rest once for each piece. If ranks
- * do not compare their calls, '?' and ',' are skipped. ',' is the barrier that prevents all writes
- * before the comparison. */
-SYMMEM_CUDA_BOTH const char *symmem_cuda_schedule(int32_t form) {
+/* What a form does, in order. */
+typedef enum symmem_cuda_planned {
+    SYMMEM_CUDA_END,
+    SYMMEM_CUDA_EACH_PIECE, /* what is before it runs once, the rest once for each piece */
+    SYMMEM_CUDA_BARRIER,
+    /* Only if ranks compare their calls: */
+    SYMMEM_CUDA_COMPARE, /* a barrier that prevents all writes before the comparison */
+    SYMMEM_CUDA_SPLITS,  /* the agreement on splits */
+    /* Steps of the form, by their index: */
+    SYMMEM_CUDA_STEP_0,
+    SYMMEM_CUDA_STEP_1,
+    SYMMEM_CUDA_STEP_2,
+    SYMMEM_CUDA_STEP_3
+} symmem_cuda_planned;
+
+/* Returns the schedule of a form, which ends with SYMMEM_CUDA_END. */
+SYMMEM_CUDA_BOTH const unsigned char *symmem_cuda_schedule(int32_t form) {
+    static const unsigned char nothing[] = {SYMMEM_CUDA_EACH_PIECE, SYMMEM_CUDA_BARRIER,
+                                            SYMMEM_CUDA_END};
+    static const unsigned char copy_first[] = {
+        SYMMEM_CUDA_COMPARE, SYMMEM_CUDA_EACH_PIECE, SYMMEM_CUDA_STEP_0, SYMMEM_CUDA_BARRIER,
+        SYMMEM_CUDA_STEP_1,  SYMMEM_CUDA_BARRIER,    SYMMEM_CUDA_END};
+    static const unsigned char two_shot[] = {
+        SYMMEM_CUDA_EACH_PIECE, SYMMEM_CUDA_BARRIER, SYMMEM_CUDA_STEP_0,
+        SYMMEM_CUDA_STEP_1,     SYMMEM_CUDA_BARRIER, SYMMEM_CUDA_STEP_2,
+        SYMMEM_CUDA_BARRIER,    SYMMEM_CUDA_STEP_3,  SYMMEM_CUDA_END};
+    static const unsigned char two_shot_copy[] = {
+        SYMMEM_CUDA_COMPARE, SYMMEM_CUDA_EACH_PIECE, SYMMEM_CUDA_STEP_0,
+        SYMMEM_CUDA_BARRIER, SYMMEM_CUDA_STEP_1,     SYMMEM_CUDA_BARRIER,
+        SYMMEM_CUDA_STEP_2,  SYMMEM_CUDA_BARRIER,    SYMMEM_CUDA_END};
+    static const unsigned char push_scatter[] = {SYMMEM_CUDA_EACH_PIECE, SYMMEM_CUDA_BARRIER,
+                                                 SYMMEM_CUDA_STEP_0,     SYMMEM_CUDA_BARRIER,
+                                                 SYMMEM_CUDA_STEP_1,     SYMMEM_CUDA_END};
+    static const unsigned char all_to_all[] = {SYMMEM_CUDA_EACH_PIECE, SYMMEM_CUDA_BARRIER,
+                                               SYMMEM_CUDA_SPLITS,     SYMMEM_CUDA_STEP_0,
+                                               SYMMEM_CUDA_BARRIER,    SYMMEM_CUDA_END};
+    static const unsigned char one_step[] = {SYMMEM_CUDA_EACH_PIECE, SYMMEM_CUDA_BARRIER,
+                                             SYMMEM_CUDA_STEP_0, SYMMEM_CUDA_BARRIER,
+                                             SYMMEM_CUDA_END};
     switch (form) {
     case SYMMEM_CUDA_NOTHING:
-        return "|.";
+        return nothing;
     case SYMMEM_CUDA_ONE_SHOT_COPY:
-        return ",|0.1.";
     case SYMMEM_CUDA_COPY_IN_PLACE:
-        return ",|0.1.";
+        return copy_first;
     case SYMMEM_CUDA_TWO_SHOT:
-        return "|.01.2.3";
+        return two_shot;
     case SYMMEM_CUDA_TWO_SHOT_COPY:
-        return ",|0.1.2.";
+        return two_shot_copy;
     case SYMMEM_CUDA_PUSH_SCATTER:
-        return "|.0.1";
+        return push_scatter;
     case SYMMEM_CUDA_ALL_TO_ALL:
-        return "|.?0.";
+        return all_to_all;
     default:
-        return "|.0.";
+        return one_step;
     }
+}
+
+/* True for a form of one step between two barriers. */
+SYMMEM_CUDA_BOTH bool symmem_cuda_has_one_step(int32_t form) {
+    const unsigned char *schedule = symmem_cuda_schedule(form);
+    return schedule[1] == SYMMEM_CUDA_BARRIER && schedule[2] == SYMMEM_CUDA_STEP_0 &&
+           schedule[3] == SYMMEM_CUDA_BARRIER && schedule[4] == SYMMEM_CUDA_END;
 }
 
 /* The position in a job. All zero at the start. */
@@ -371,11 +411,11 @@ SYMMEM_CUDA_BOTH bool symmem_cuda_another_piece(const symmem_cuda_job *job,
                                                 symmem_cuda_cursor *place) {
     size_t whole = symmem_cuda_piece(job);
     size_t pieces = whole == 0 ? 1 : job->count / whole + (job->count % whole != 0);
-    const char *schedule = symmem_cuda_schedule(job->form);
+    const unsigned char *schedule = symmem_cuda_schedule(job->form);
     if (++place->piece >= pieces)
         return false;
     place->at = 0;
-    while (schedule[place->at++] != '|')
+    while (schedule[place->at++] != SYMMEM_CUDA_EACH_PIECE)
         ;
     return true;
 }
@@ -383,18 +423,19 @@ SYMMEM_CUDA_BOTH bool symmem_cuda_another_piece(const symmem_cuda_job *job,
 /* Gets the next step. Returns false after the last one. */
 SYMMEM_CUDA_CALLED bool symmem_cuda_next(const symmem_cuda_job *job, symmem_cuda_cursor *place,
                                          symmem_cuda_step *step) {
-    const char *schedule = symmem_cuda_schedule(job->form);
-    char sign;
+    const unsigned char *schedule = symmem_cuda_schedule(job->form);
+    unsigned char phase;
     do {
-        if (schedule[place->at] == 0 && !symmem_cuda_another_piece(job, place))
+        if (schedule[place->at] == SYMMEM_CUDA_END && !symmem_cuda_another_piece(job, place))
             return false;
-        sign = schedule[place->at++];
-    } while (sign == '|' || ((sign == ',' || sign == '?') && !job->checking));
-    if (sign >= '0' && sign <= '9') {
-        *step = symmem_cuda_work(job, place->piece, sign - '0');
+        phase = schedule[place->at++];
+    } while (phase == SYMMEM_CUDA_EACH_PIECE ||
+             ((phase == SYMMEM_CUDA_COMPARE || phase == SYMMEM_CUDA_SPLITS) && !job->checking));
+    if (phase >= SYMMEM_CUDA_STEP_0) {
+        *step = symmem_cuda_work(job, place->piece, phase - SYMMEM_CUDA_STEP_0);
     } else {
         *step = symmem_cuda_move_step(job, 0, 0);
-        step->kind = sign == '?' ? SYMMEM_CUDA_AGREE : SYMMEM_CUDA_SYNC;
+        step->kind = phase == SYMMEM_CUDA_SPLITS ? SYMMEM_CUDA_AGREE : SYMMEM_CUDA_SYNC;
     }
     step->first = !place->met;
     place->met = place->met || step->kind == SYMMEM_CUDA_SYNC;

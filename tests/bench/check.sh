@@ -132,7 +132,7 @@ SYMMEM_ALL_REDUCE_TABLE=x "$bench" --op all_reduce "${quick[@]}" >/dev/null 2>&1
 "$here/run.sh" --help >/dev/null || fail "run.sh"
 
 # What calls cost the host: a line each, without the driver's launch.
-SYMMEM_BACKEND=shm "$here/../run_ranks.sh" 2 "${bench%/*}/host-cost" 3 >"$work/host" || fail "host-cost"
+SYMMEM_BACKEND=shm "$here/../../core/symmem-run.sh" 2 "${bench%/*}/host-cost" 3 >"$work/host" || fail "host-cost"
 [ "$(grep -cxE "\{$pair(,$pair)*\}" "$work/host")" -eq 6 ] || fail "not each call's cost: $(cat "$work/host")"
 
 # Interleaved with other programs. Ours takes PyTorch's part; NVSHMEM and the driver are fakes.

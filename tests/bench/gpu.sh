@@ -25,7 +25,7 @@ mkdir -p "$out" && mv build/build.log "$out/build.log" || exit 4
 about_gpus nvcc "$ranks" 2>&1 | tee "$out/about.txt"
 python3 tests/bench/gpu_turns.py --bench build/bin/symmem-bench --ranks "$ranks" --out "$out" "$@"
 status=$?
-SYMMEM_BACKEND=cuda tests/run_ranks.sh "$ranks" build/bin/host-cost | tee "$out/host.json"
+SYMMEM_BACKEND=cuda core/symmem-run.sh "$ranks" build/bin/host-cost | tee "$out/host.json"
 [ "${PIPESTATUS[0]}" -eq 0 ] || status=1
 # Fused products, for which two ranks are what all sides have.
 if [ "$ranks" -eq 2 ] && [[ " $* " != *" --ops"* ]] && python3 -c 'import torch' 2>/dev/null; then

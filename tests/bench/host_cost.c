@@ -5,7 +5,7 @@
  * stream until they return, calls without a stream until they are over, a graph's launch for each
  * operation in it, and the driver's launch of the same kernel with the same arguments, interleaved.
  *
- *     SYMMEM_BACKEND=cuda tests/run_ranks.sh 2 build/bin/host-cost
+ *     SYMMEM_BACKEND=cuda build/bin/symmem-run 2 build/bin/host-cost
  */
 #include "bench.h"
 

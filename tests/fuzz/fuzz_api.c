@@ -6,6 +6,7 @@
  */
 #include "api_model.h"
 #include "shm.h"
+#include "backend.h"
 
 #define STEPS_MAX 40
 

@@ -6,6 +6,7 @@
 #include "fuzz.h"
 #include "bootstrap/bootstrap.h"
 #include "shm.h"
+#include "backend.h"
 
 #define VALUE_BYTES 96
 

@@ -10,6 +10,7 @@
 #include "rendezvous/rendezvous.h"
 #include "stream/channel.h"
 #include "shm.h"
+#include "backend.h"
 
 #define WORLD_MAX 3
 #define BYTES 8192u

@@ -7,6 +7,7 @@
 #include "rendezvous/rendezvous.h"
 #include "stream/channel.h"
 #include "bootstrap/session_internal.h"
+#include "rendezvous/rendezvous_record.h"
 
 #define WORLD_MAX 5
 

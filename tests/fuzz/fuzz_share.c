@@ -9,6 +9,7 @@
 
 #include "../quiet_host.h"
 #include "bootstrap/bootstrap.h"
+#include "backend.h"
 
 #define FILES 4
 #define IMPORTS 8

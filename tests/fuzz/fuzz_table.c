@@ -8,6 +8,7 @@
 #include "../flat_backend.h"
 #include "fuzz.h"
 #include "shm.h"
+#include "backend.h"
 
 #define TEXT_MAX 48
 #define TAIL_BYTES 64 /* of a table newer than this header */

@@ -10,7 +10,7 @@ if [ -z "${SYMMEM_IN_NAMESPACE:-}" ]; then
     SYMMEM_IN_NAMESPACE=1 exec unshare -Ur "$0" "$@"
 fi
 program=$1
-ranks=$(cd -- "$(dirname -- "$0")/.." && pwd)/run_ranks.sh
+ranks=$(cd -- "$(dirname -- "$0")/../.." && pwd)/core/symmem-run.sh
 work=$(mktemp -d "${TMPDIR:-/tmp}/symmem-hosts.XXXXXX") || exit 1
 trap 'rm -rf -- "$work"' EXIT
 export work program

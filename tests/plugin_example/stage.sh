@@ -29,7 +29,7 @@ plugin_find_namespace() {
 plugin_install() { # FOLDER
     cmake --install build-gcc --prefix "$1/first" && mv "$1/first" "$1/prefix" &&
         cp -R "$1/prefix/share/doc/symmem/plugin_example" "$1/src" &&
-        cp tests/example.c tests/run_ranks.sh "$1/src" && mkdir "$1/tmp"
+        cp tests/example.c "$1/src" && mkdir "$1/tmp"
 }
 
 # What was installed, and built from it, has no path of the source tree. Debug information apart,
@@ -60,7 +60,7 @@ plugin_program() { # FOLDER BACKEND COMPILER AND OPTIONS
     plugin_outside "$folder" sh -c 'export PKG_CONFIG_PATH=$1 SYMMEM_BACKEND=$2; shift 2
         "$@" -Wall -Wextra -Werror src/example.c $(pkg-config --cflags --libs symmem) \
             -Wl,-rpath,"$(pkg-config --variable=libdir symmem)" -o tmp/program || exit 1
-        src/run_ranks.sh 2 tmp/program >tmp/out && cat tmp/out &&
+        prefix/bin/symmem-run 2 tmp/program >tmp/out && cat tmp/out &&
             grep -q "rank 0 holds 42, written by rank 1" tmp/out' sh \
         "$(echo "$folder"/prefix/lib*/pkgconfig)" "$backend" "$@"
 }
@@ -78,7 +78,7 @@ plugin_cmake_program() { # FOLDER
         fi
     done
     plugin_outside "$1" "${configure[@]}" && plugin_outside "$1" cmake --build program/build &&
-        plugin_outside "$1" env SYMMEM_BACKEND=shm src/run_ranks.sh 2 program/build/program |
+        plugin_outside "$1" env SYMMEM_BACKEND=shm prefix/bin/symmem-run 2 program/build/program |
         grep 'rank 0 holds 42, written by rank 1'
 }
 

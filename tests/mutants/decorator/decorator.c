@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Loads the backend underneath and gives the core a changed copy of its table. */
 #include "decorator.h"
+#include "backend.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -2,7 +2,7 @@
 /*
  * symmem-cuda-caller [refused | exit | lost | current]: a program that brings its own streams,
  * products and graphs, as PyTorch does. The suite makes its streams by the library, and so cannot
- * know. Each rank is a process with RANK, WORLD_SIZE and SYMMEM_STORE set, as tests/run_ranks.sh
+ * know. Each rank is a process with RANK, WORLD_SIZE and SYMMEM_STORE set, as symmem-run
  * starts them; ranks beyond the number of devices share them, and other jobs must not, for it looks
  * at what is free there. refused: on a driver that has no user objects to give, as the fake one may
  * be. exit: a process that ends with a graph alive. lost: a rank that ends, as in the whole, too.

@@ -5,7 +5,7 @@
 // link; operations that ranks begin in different orders; the machine's float16; the links between
 // devices; captures that the program itself begins; a device that has no room for the library's
 // kernels, and one that is reset. With an argument that alone. Each rank is a process with RANK,
-// WORLD_SIZE and SYMMEM_STORE set, as tests/run_ranks.sh starts them; ranks beyond the number of
+// WORLD_SIZE and SYMMEM_STORE set, as symmem-run starts them; ranks beyond the number of
 // devices share them. Exit status: 0 good, 1 bad, 77 nothing to check here.
 #include "check.cuh"
 

@@ -3,7 +3,7 @@
  * symmem-nccl-check: tests of the NCCL backend with the real library that the conformance suite
  * cannot make. They cover a communicator of the program's own, our barrier against NCCL's own,
  * collectives where ranks have no direct access to each other, and a communicator that does not
- * come up. Each rank is a process with RANK, WORLD_SIZE and SYMMEM_STORE set, as tests/run_ranks.sh
+ * come up. Each rank is a process with RANK, WORLD_SIZE and SYMMEM_STORE set, as symmem-run
  * starts them, on the device of its number; ranks beyond the number of devices share them, if NCCL
  * does that. With a NCCL_HOSTID of its own for each rank NCCL takes them for ranks of different
  * hosts. Exit status: 0 good, 1 bad, 77 nothing to check here.

@@ -3,6 +3,7 @@
 #include "ops/reduce.h"
 #include "tune.h"
 #include "unit.h"
+#include "ops/all_reduce.h"
 
 /* Medians of which one-shot is faster for the first `crossover` sizes. */
 static void set_cells(tune_data *data, int world, int place, int crossover) {

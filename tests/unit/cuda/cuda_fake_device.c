@@ -10,6 +10,18 @@
 
 #include "cuda/collective.h"
 #include "cuda_host_kernels.h"
+#include "driver/clock.h"
+#include "driver/context.h"
+#include "driver/device.h"
+#include "driver/error.h"
+#include "inflight/inflight.h"
+#include "signal/launch_timeout.h"
+#include "driver/pinned.h"
+#include "driver/staging.h"
+#include "signal/signal.h"
+#include "stream/foreign_capture.h"
+#include "stream/graph.h"
+#include "stream/stream.h"
 
 fake_device fake;
 

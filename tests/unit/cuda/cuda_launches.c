@@ -11,6 +11,9 @@
 #include "cuda_ranks.h"
 #include "reference/reduce.h"
 #include "unit_main.h"
+#include "collective/collective.h"
+#include "driver/clock.h"
+#include "signal/signal.h"
 
 /* --- reductions --------------------------------------------------------------------- */
 

@@ -4,6 +4,7 @@
 #define UNIT_CUDA_LINES_H
 
 #include "cuda_ranks.h"
+#include "driver/clock.h"
 
 #define LINE_ROUNDS 120
 

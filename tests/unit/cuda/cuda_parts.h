@@ -4,6 +4,11 @@
 #define UNIT_CUDA_PARTS_H
 
 #include "cuda_ranks.h"
+#include "signal/composite.h"
+#include "driver/clock.h"
+#include "inflight/inflight.h"
+#include "driver/pinned.h"
+#include "signal/signal.h"
 
 #define PARTS 3
 

@@ -6,6 +6,8 @@
 #include "unit_main.h"
 
 #include "cuda_fake_device.h"
+#include "collective/collective.h"
+#include "driver/clock.h"
 
 #define RANKS 3
 #define CHANNELS 2

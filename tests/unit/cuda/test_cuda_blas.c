@@ -9,6 +9,10 @@
 
 #define MOST 48
 #include "../kernels/products.h"
+#include "driver/context.h"
+#include "driver/error.h"
+#include "driver/exit.h"
+#include "driver/kernels.h"
 
 static int notices, planned;
 static char last_notice[128];

@@ -4,6 +4,8 @@
 #include "cuda_internal.h"
 #include "unit.h"
 #include "unit_child.h"
+#include "driver/clock.h"
+#include "driver/exit.h"
 
 enum { PAGE = 4096 };
 

@@ -3,6 +3,7 @@
 
 #include "cuda_internal.h"
 #include "unit_main.h"
+#include "driver/fabric.h"
 
 static int asked, exported;
 static int supported;

@@ -9,6 +9,14 @@
 #include "../../quiet_host.h"
 #include "cuda_internal.h"
 #include "unit_main.h"
+#include "driver/clock.h"
+#include "driver/context.h"
+#include "driver/device.h"
+#include "driver/error.h"
+#include "inflight/inflight.h"
+#include "stream/foreign_capture.h"
+#include "stream/graph.h"
+#include "stream/stream.h"
 
 #define MS CUDA_NS_PER_MS
 #define CAPTURE 5u

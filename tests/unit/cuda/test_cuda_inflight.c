@@ -7,6 +7,18 @@
 #include "../../quiet_host.h"
 #include "cuda_internal.h"
 #include "unit_main.h"
+#include "driver/clock.h"
+#include "driver/context.h"
+#include "driver/error.h"
+#include "driver/device.h"
+#include "inflight/inflight.h"
+#include "stream/event.h"
+#include "driver/pinned.h"
+#include "driver/staging.h"
+#include "inflight/chunk_wait.h"
+#include "stream/foreign_capture.h"
+#include "stream/graph.h"
+#include "stream/stream.h"
 
 enum { FEW = 4, MOST = 300 };
 

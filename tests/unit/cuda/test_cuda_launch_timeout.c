@@ -4,6 +4,14 @@
 
 #include "cuda_internal.h"
 #include "unit_main.h"
+#include "driver/clock.h"
+#include "driver/device.h"
+#include "inflight/inflight.h"
+#include "signal/launch_timeout.h"
+#include "driver/pinned.h"
+#include "signal/peers.h"
+#include "signal/signal.h"
+#include "stream/stream.h"
 
 #define BUSY_ROUNDS 5
 #define MOST_ROUNDS 50

@@ -9,6 +9,14 @@
 #include "product/blas.h"
 #include "cuda/product.h"
 #include "unit_main.h"
+#include "collective/work.h"
+#include "driver/context.h"
+#include "driver/device.h"
+#include "driver/error.h"
+#include "driver/pinned.h"
+#include "memory/scratch.h"
+#include "product/product.h"
+#include "signal/signal.h"
 
 static char notes[1024];
 static int taken; /* pieces of memory that were not given back */

@@ -3,6 +3,12 @@
 
 #include "memory/mapping.h"
 #include "unit_main.h"
+#include "driver/context.h"
+#include "driver/device.h"
+#include "driver/error.h"
+#include "driver/fabric.h"
+#include "memory/memory.h"
+#include "memory/suballoc.h"
 
 #define OWN_PROCESS 7u
 #define MAPPED 65536u
@@ -82,8 +88,9 @@ symmem_status cuda_failpoint(const cuda_instance *instance, const char *name) {
         result;                                                                                    \
     }
 #pragma GCC diagnostic ignored "-Wunused-parameter"
-NEVER(CUdeviceptr cuda_address(const void *ptr), return 0)
 NEVER(int cuda_descriptors_error(void), return 0)
+NEVER(CUmemAllocationProp cuda_memory_property(int32_t device, bool fabric),
+      return (CUmemAllocationProp){0})
 NEVER(CUresult cuda_device_uuid(const cuda_driver *driver, int32_t device, CUuuid *uuid_p),
       return CUDA_SUCCESS)
 NEVER(void cuda_fabric_export(const cuda_driver *driver, CUmemGenericAllocationHandle memory,

@@ -14,6 +14,8 @@
 #include "fake_nccl.h"
 #include "link_ranks.h"
 #include "nccl_internal.h"
+#include "driver/image.h"
+#include "image.h"
 
 #define OLD_NCCL UNIT_FAKE_DIR "/libfake_nccl_22605.so"
 #define PLAIN_NCCL UNIT_FAKE_DIR "/libfake_nccl_22809.so"

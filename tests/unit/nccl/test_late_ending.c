@@ -6,6 +6,11 @@
 
 #include "nccl_internal.h"
 #include "unit_main.h"
+#include "comm.h"
+#include "comm_abort.h"
+#include "driver/clock.h"
+#include "driver/context.h"
+#include "driver/exit.h"
 
 static uint64_t behind_ns;
 static atomic_bool may_end;

@@ -5,6 +5,7 @@
  */
 #include "nccl_ranks.h"
 #include "unit_child.h"
+#include "memory/memory.h"
 
 /* --- versions and probing ----------------------------------------------------------- */
 

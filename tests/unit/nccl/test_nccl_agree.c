@@ -4,6 +4,8 @@
  * and which windows they use again or give up; on a fake libnccl and a fake driver.
  */
 #include "nccl_ranks.h"
+#include "driver/clock.h"
+#include "memory/group_calls.h"
 
 /* --- records that differ ------------------------------------------------------------ */
 

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include "nccl_ranks.h"
+#include "bootstrap_root.h"
 
 static int listen_anywhere(void) {
     struct sockaddr_in address = {.sin_family = AF_INET};

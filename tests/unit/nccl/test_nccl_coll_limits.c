@@ -5,6 +5,9 @@
  */
 
 #include "nccl_coll_ranks.h"
+#include "coll_comm.h"
+#include "comm.h"
+#include "driver/clock.h"
 
 /* --- limits ------------------------------------------------------------------------- */
 

@@ -5,6 +5,7 @@
  */
 #include "nccl_coll_ranks.h"
 #include "coll_comm.h"
+#include "driver/clock.h"
 
 /* --- what a reset and another communicator do to others -------------------------------------- */
 

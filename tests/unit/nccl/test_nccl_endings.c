@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Communicators whose end waits for a peer, on a fake libnccl and a fake driver: see ending.c. */
 #include "nccl_ranks.h"
+#include "driver/clock.h"
 
 static pthread_t letting_go;
 

@@ -5,6 +5,7 @@
  */
 
 #include "nccl_ranks.h"
+#include "driver/clock.h"
 
 #define DEADLINE_MS 1500u
 #define SLOW_MS 1600u /* less than an end is waited for otherwise */

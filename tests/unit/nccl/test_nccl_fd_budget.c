@@ -2,6 +2,7 @@
 /* Descriptors that NCCL would miss, and the limit of them, which it raises: see room.c. */
 
 #include "nccl_ranks.h"
+#include "fd_budget.h"
 
 /* Ranks are threads here: the limit is all ranks'. */
 static struct rlimit limit_before;

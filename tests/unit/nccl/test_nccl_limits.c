@@ -10,6 +10,12 @@
 #include "coll_comm.h"
 #include "unit_child.h"
 #include "unit_main.h"
+#include "coll_watcher.h"
+#include "comm.h"
+#include "driver/clock.h"
+#include "driver/exit.h"
+#include "driver/image.h"
+#include "image.h"
 
 #define TRIES 10
 #define MS CUDA_NS_PER_MS

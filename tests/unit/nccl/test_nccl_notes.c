@@ -8,6 +8,10 @@
 #include <symmem/stream.h>
 
 #include "nccl_ranks.h"
+#include "driver/clock.h"
+#include "driver/context.h"
+#include "driver/device.h"
+#include "inflight/inflight.h"
 
 #define LATE_MS "50"
 #define LONG_MS 5000u /* after that it goes on, so that a call which waits fails this test only */

@@ -4,6 +4,7 @@
  * used, looked at, never ended.
  */
 #include "nccl_ranks.h"
+#include "driver/clock.h"
 
 static struct library {
     __typeof__(ncclGetUniqueId) *GetUniqueId;

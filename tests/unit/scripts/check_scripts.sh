@@ -12,7 +12,8 @@ unset RANK WORLD_SIZE CUDA_VISIBLE_DEVICES "${!SYMMEM_@}" "${!PMI@}" "${!OMPI_@}
 # --- a tree with the scripts, and the programs --------------------------------------------------------
 tree=$work/tree
 mkdir -p "$tree/tests" "$tree/build/bin" "$work/bin" "$work/tmp"
-cp "$here"/../../{lib,gpu,conformance,run_ranks}.sh "$tree/tests/" || exit 1
+cp "$here"/../../{lib,gpu,conformance}.sh "$tree/tests/" || exit 1
+mkdir "$tree/core" && cp "$here/../../../core/symmem-run.sh" "$tree/core/" || exit 1
 printf 'CMAKE_HOME_DIRECTORY:INTERNAL=%s\n' "$tree" >"$tree/build/CMakeCache.txt"
 program() { # FILE: its lines after the first, on standard input
     { printf '#!/usr/bin/env bash\n' && cat; } >"$1"
@@ -67,20 +68,20 @@ done
 gpu_refuses 'SYMMEM_GPU_MODES is thread or process or both, not " "' SYMMEM_GPU_MODES=' '
 gpu_refuses 'SYMMEM_GPU_MODES is thread or process or both, not "thread procss"' \
     SYMMEM_GPU_MODES='thread procss'
-# --- run_ranks.sh -------------------------------------------------------------------------------------
-expect_status 2 "$tree/tests/run_ranks.sh" 2
-has "$work/err" 'usage: run_ranks.sh'
-expect_status 2 "$tree/tests/run_ranks.sh"
+# --- symmem-run -------------------------------------------------------------------------------------
+expect_status 2 "$tree/core/symmem-run.sh" 2
+has "$work/err" 'usage: symmem-run'
+expect_status 2 "$tree/core/symmem-run.sh"
 # shellcheck disable=SC2016 # for the ranks' shells
-expect_status 1 "$tree/tests/run_ranks.sh" 2 bash -c 'exit "$RANK"'
+expect_status 1 "$tree/core/symmem-run.sh" 2 bash -c 'exit "$RANK"'
 # A signal that ends the script ends its ranks.
 # shellcheck disable=SC2016 # for the ranks' shells
-"$tree/tests/run_ranks.sh" 2 bash -c 'echo "$$" >"$0.$RANK"; exec sleep 50' "$work/rank" &
+"$tree/core/symmem-run.sh" 2 bash -c 'echo "$$" >"$0.$RANK"; exec sleep 50' "$work/rank" &
 script=$!
 await_file "$work/rank.0"
 await_file "$work/rank.1"
 kill "$script"
-wait "$script" && fail "run_ranks.sh that was ended succeeded"
+wait "$script" && fail "symmem-run that was ended succeeded"
 is_gone "$(cat "$work/rank.0")"
 is_gone "$(cat "$work/rank.1")"
 is "the ranks' folder" "$(ls "$work/tmp")" ''

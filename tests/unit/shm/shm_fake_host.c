@@ -14,6 +14,7 @@
 
 #include "shm.h"
 #include "unit_clock.h"
+#include "backend.h"
 
 const symmem_backend *backend;
 

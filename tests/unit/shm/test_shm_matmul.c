@@ -4,6 +4,7 @@
 
 #include "../../strange_floats.h"
 #include "shm_instance.h"
+#include "signals.h"
 
 /* Four rows in two chunks. */
 static float a[4] = {1, 2, 3, 4}, b[1] = {2}, out[4];

@@ -9,6 +9,9 @@
 #include "shm_fake_host.h"
 #include "unit_child.h"
 #include "unit_main.h"
+#include "backend.h"
+#include "error.h"
+#include "segment.h"
 
 TEST("table") {
     CU_ASSERT_PTR_NULL(symmem_backend_entry(SYMMEM_BACKEND_ABI + 1));

@@ -16,6 +16,7 @@
 #include "unit_child.h"
 #include "shm.h"
 #include "unit_main.h"
+#include "cgroup.h"
 
 #define KIB 1024ull
 #define MIB (1024ull * KIB)

@@ -6,6 +6,8 @@
 #include "shm.h"
 #include "shm_fake_host.h"
 #include "unit_main.h"
+#include "signals.h"
+#include "wait.h"
 
 #define REQUIRE(condition)                                                                         \
     do {                                                                                           \

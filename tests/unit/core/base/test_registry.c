@@ -3,6 +3,10 @@
 #include "unit.h"
 #include "stream/channel.h"
 #include "last_record.h"
+#include "backend/device.h"
+#include "backend/instance.h"
+#include "backend/loader.h"
+#include "backend/registry.h"
 
 #include <limits.h>
 #include <sys/resource.h>

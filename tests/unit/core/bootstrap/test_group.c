@@ -2,6 +2,8 @@
 /* Groups: names, call order, and the exchange that a backend gets. */
 #include "unit.h"
 #include "stream/channel.h"
+#include "backend/registry.h"
+#include "memory/group_calls.h"
 
 #define RANKS 4
 #define TIMEOUT_MS 20000u

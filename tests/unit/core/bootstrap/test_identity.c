@@ -3,6 +3,7 @@
 #include "identity_child.h"
 #include "backend/context.h"
 #include "unit_main.h"
+#include "backend/query.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

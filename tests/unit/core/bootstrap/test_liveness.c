@@ -2,6 +2,7 @@
 /* Whether a process lives, by whatever can be seen of it: SM-TIMEOUT-16, -17. */
 #include "life_process.h"
 #include "rendezvous/link.h"
+#include "rendezvous/link_poison.h"
 
 /* In this namespace, on a kernel without pidfds. */
 TEST("by what /proc says") {

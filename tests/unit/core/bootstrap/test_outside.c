@@ -6,6 +6,7 @@
 #include "stream/channel.h"
 #include "unit_main.h"
 #include "last_record.h"
+#include "rendezvous/rendezvous_record.h"
 
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -177,8 +178,8 @@ static symmem_status exchange_with(const char *name, const void *value, size_t b
     t->session.config.rank = strcmp(name, "1") == 0 ? 0 : 1;
     const sm_call call = sm_call_start("all_gather", "data", sm_deadline_ns(1000));
     symmem_clear_error();
-    sm_outcome outcome =
-        sm_exchange(&t->session, &call, "kind", 5, 0, NULL, t->mine, BYTES, t->out);
+    sm_outcome outcome = sm_exchange(&t->session, &call, "kind", 5, 0,
+                                     &(sm_contribution){.data = t->mine, .bytes = BYTES}, t->out);
     symmem_store_close(t->store);
     if (outcome.status != SYMMEM_OK)
         CU_ASSERT(t->out[0][0] == 0x77 && t->out[1][BYTES - 1] == 0x77);
@@ -234,7 +235,8 @@ TEST("parts read one by one") {
         put_value(&t, "0", part, part_bytes);
         t.session.config.rank = 1;
         const sm_call call = sm_call_start("all_gather", "data", sm_deadline_ns(1000));
-        sm_outcome outcome = sm_exchange(&t.session, &call, "kind", 5, 0, NULL, mine, bytes, out);
+        const sm_contribution given = {.data = mine, .bytes = bytes};
+        sm_outcome outcome = sm_exchange(&t.session, &call, "kind", 5, 0, &given, out);
         CU_ASSERT_EQUAL(outcome.status, i == 0 ? SYMMEM_OK : SYMMEM_CORRUPT);
         symmem_store_close(t.store);
     }

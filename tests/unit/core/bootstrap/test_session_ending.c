@@ -7,6 +7,7 @@
 #include "session_ranks.h"
 #include "unit_main.h"
 #include "last_record.h"
+#include "memory/group_calls.h"
 
 #define MS 1000000u
 

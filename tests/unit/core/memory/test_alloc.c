@@ -2,6 +2,7 @@
 /* Allocations, lookups, signal pad sizes, persistent allocations. */
 #include "unit.h"
 #include "stream/channel.h"
+#include "memory/block.h"
 
 static symmem_status point_fails(void *arg, const char *point) {
     return strcmp(arg, point) == 0 ? SYMMEM_SYSTEM : SYMMEM_OK;

@@ -2,6 +2,7 @@
 /* Pools: failures, life, and the pair for pluggable allocators. */
 #include "unit.h"
 #include "stream/channel.h"
+#include "memory/block.h"
 
 #include <time.h>
 

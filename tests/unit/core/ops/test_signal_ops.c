@@ -4,6 +4,7 @@
 
 #include "link_ranks.h"
 #include "unit_clock.h"
+#include "rendezvous/link_poison.h"
 
 /* --- failures ----------------------------------------------------------------------- */
 

@@ -3,6 +3,7 @@
 #include "memory/group.h"
 
 #include "link_ranks.h"
+#include "memory/group_explain.h"
 
 #define TOO_MUCH ((size_t)1 << 46)
 

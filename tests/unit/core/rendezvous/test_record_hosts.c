@@ -8,6 +8,8 @@
 #include "bootstrap/session_internal.h"
 #include "unit.h"
 #include "last_record.h"
+#include "rendezvous/rendezvous_map.h"
+#include "rendezvous/rendezvous_record.h"
 
 #define RANKS 3
 #define FD SYMMEM_SHARE_FD

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The CUDA backend's signal operations, if all pointers they need exist. */
+#ifndef SYMMEM_BACKEND_NCCL_SIGNAL_GUARD_H
+#define SYMMEM_BACKEND_NCCL_SIGNAL_GUARD_H
+
+#include "nccl_internal.h"
+
+symmem_status nccl_barrier(void *instance, const symmem_peers *peers, int32_t channel,
+                           const symmem_exec *exec);
+symmem_status nccl_put_signal(void *instance, const symmem_peers *peers, int32_t dst_rank,
+                              int32_t channel, const symmem_exec *exec);
+symmem_status nccl_wait_signal(void *instance, const symmem_peers *peers, int32_t src_rank,
+                               int32_t channel, const symmem_exec *exec);
+
+#endif
