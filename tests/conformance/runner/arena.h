@@ -100,8 +100,11 @@ struct arena {
     uint64_t last_guard;
 };
 
-/* NULL if there is no memory. */
-struct arena *arena_create(void);
+/* Memory for so many bytes that a process gets by its descriptor; -1: there is none. */
+int arena_descriptor(size_t bytes);
+/* In that memory; with -1 only this process and those that it forks have it. NULL if there is none.
+ */
+struct arena *arena_create(int fd);
 void arena_destroy(struct arena *arena);
 /* From now on the probe's answer can only be read, by this process and those it starts. */
 void arena_seal_probe(struct arena *arena);

@@ -68,7 +68,7 @@ bool job_receive(int fd, struct runner_result *result) {
 
 /* What the controller had is not this process's. */
 static void settle(struct runner *runner, int fd) {
-    struct arena *arena = arena_create();
+    struct arena *arena = runner_make_arena(runner);
     sigset_t blocked = runner->interrupts;
     sigaddset(&blocked, SIGCHLD);
     sigprocmask(SIG_BLOCK, &blocked, NULL);

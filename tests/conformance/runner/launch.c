@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* One case from its scratch directory to its verdict. */
-#include "runner.h"
+#include "launcher.h"
 
 #define DEFAULT_TIMEOUT_S 20
 #define MAX_LEAKED_KEYS_SHOWN 200
@@ -142,6 +142,8 @@ static void start_and_judge(struct runner_run *run, struct runner_result *result
     free(output_take(run->runner->output)); /* of a stray of the case before */
     if (run->by_crew) {
         crew_launch(run);
+    } else if (run->runner->options.launcher != NULL) {
+        launcher_launch(run);
     } else {
         crew_make_room(run->runner->crew, run->entry->test);
         runner_launch(run);

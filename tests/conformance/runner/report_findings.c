@@ -202,6 +202,10 @@ void report_replay(const struct runner *runner, const struct runner_result *resu
     fprintf(out, " --ranks %d", options->ranks);
     if (options->mode == TK_MODE_THREAD)
         fputs(" --rank-mode thread", out);
+    if (options->launcher != NULL) {
+        fputs(" --launcher ", out);
+        word(options->launcher, out);
+    }
     if (options->timeout_s != 0)
         fprintf(out, " --timeout %u", options->timeout_s);
     fprintf(out, " --seed %llu --filter ",

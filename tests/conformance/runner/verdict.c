@@ -135,6 +135,8 @@ static void judge_end(struct judgment *judgment, const struct runner_run *run, i
     int about = threads ? -1 : rank;
     uint32_t state = load(&run->runner->arena->ranks[rank].state);
     bool done = state == ARENA_DONE;
+    if (!child->started && (run->launch_fault[0] != '\0' || run->runner->interrupted != 0))
+        return;
     if (!child->started)
         find(judgment, VERDICT_UNRESOLVED, about, "%scould not be started", who);
     else if (child->stopped && run->fork_failed)
@@ -149,6 +151,8 @@ static void judge_end(struct judgment *judgment, const struct runner_run *run, i
     else if (child->stopped)
         find(judgment, VERDICT_ERROR, about, "%sstopped because %s", who,
              child->interrupted ? "the run was interrupted" : "another rank had ended badly");
+    else if (child->lost)
+        find(judgment, VERDICT_ERROR, about, "%sended by its launcher", who);
     else if (WIFSIGNALED(child->status) && !death_is_fine(run, rank, child->status))
         find(judgment, VERDICT_ERROR, about, "%skilled by signal %d (%s)", who,
              WTERMSIG(child->status), strsignal(WTERMSIG(child->status)));
@@ -194,6 +198,8 @@ static void judge_case(struct judgment *judgment, const struct runner_run *run) 
     uint64_t checks = 0;
     for (int rank = 0; rank < run->entry->ranks; rank++)
         checks += load(&arena->ranks[rank].checks);
+    if (run->launch_fault[0] != '\0')
+        find(judgment, VERDICT_ERROR, -1, "%s", run->launch_fault);
     if (run->strays > 0)
         find(judgment, VERDICT_FAILED, -1, "leak: %d process(es) left behind", run->strays);
     if (run->name_leak[0] != '\0')
