@@ -24,6 +24,7 @@
 enum arena_state {
     ARENA_IDLE = 0,
     ARENA_OPENING, /* its device, the first time in its process, by kit_warm_up */
+    ARENA_WARM,    /* with an engine that all ranks start together, by kit_warm_up */
     ARENA_PROLOGUE,
     ARENA_BODY,
     ARENA_BODY_DONE,

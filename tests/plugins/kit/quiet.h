@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * reach->quiet over an engine whose call for that waits for one rank or for all, and knows no
+ * limit. What is put to each rank is counted, so that nothing is waited for that is there, and what
+ * is under way to a rank that has ended is left alone.
+ */
+#ifndef SYMMEM_KIT_QUIET_H
+#define SYMMEM_KIT_QUIET_H
+
+#include <symmem/backend.h>
+
+#include "helper.h"
+
+typedef struct symmem_kit_traffic symmem_kit_traffic;
+
+/* How an engine completes what this rank has put to those ranks of the context. 0, or an error. In
+ * the helper's thread, where it may wait for ever; `engine` stays until the process ends then. */
+typedef int (*symmem_kit_flush_fn)(void *engine, const int32_t *ranks, int count);
+
+typedef struct symmem_kit_quiet {
+    symmem_kit_helper *helper;
+    symmem_kit_flush_fn flush;
+    void *engine;                     /* flush's */
+    void (*progress)(void *instance); /* lets peers in while this rank waits; NULL: no need */
+    void *instance;                   /* progress's */
+} symmem_kit_quiet;
+
+/* NULL without memory. */
+symmem_kit_traffic *symmem_kit_traffic_new(int32_t ranks);
+void symmem_kit_traffic_free(symmem_kit_traffic *traffic);
+/* Something was put to that rank of the context. After the engine's call. */
+void symmem_kit_traffic_put(symmem_kit_traffic *traffic, int32_t rank);
+/* Whether a rank has ended to which something is under way. */
+bool symmem_kit_traffic_has_lost(const symmem_kit_traffic *traffic);
+/* As reach->quiet. TIMEOUT and POISONED by host->fail; *error_p is flush's, if that is not 0, and
+ * the status BACKEND. */
+symmem_status symmem_kit_quiet_run(const symmem_kit_quiet *quiet, symmem_kit_traffic *traffic,
+                                   const symmem_host *host, const symmem_peers *peers,
+                                   const symmem_exec *exec, int *error_p);
+
+#endif
