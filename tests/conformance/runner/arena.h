@@ -68,7 +68,7 @@ struct arena_rank {
     char next[320];               /* where, and what it was */
     char checkpoint[128];
     char unresolved_text[256];
-    char leak[512];
+    char leak[8192];
     char held[512];      /* names of files and sockets that it held, one a line */
     char inherited[512]; /* those that it held from the start: the report, a log */
 };

@@ -132,4 +132,5 @@ void findings_free(struct runner_result *result) {
     free(result->places);
     free(result->reason);
     free(result->output);
+    free(result->leaks);
 }

@@ -162,8 +162,10 @@ struct runner_result {
     int findings_left_out;
     struct runner_place *places; /* heap; of a case that did not pass */
     int place_count;
-    char *output;              /* heap; what the ranks printed, NULL if nothing */
-    bool by_time;              /* it did not pass, and for no other reason than time */
+    char *output;    /* heap; what the ranks printed, NULL if nothing */
+    char *leaks;     /* heap; what was left behind, in full where findings cut it, or NULL */
+    bool only_leaks; /* nothing else was wrong */
+    bool by_time;    /* it did not pass, and for no other reason than time */
     struct lateness_seen late; /* while it ran */
 };
 
@@ -298,8 +300,8 @@ struct runner_run {
     char launch_fault[320];           /* what is wrong with the launch; empty: nothing */
     int strays;                       /* processes that ranks left behind */
     bool arena_broken;                /* what the ranks have written there is not to be believed */
-    char name_leak[512];
-    char store_leak[256];
+    char name_leak[8192];
+    char store_leak[4096];
 };
 
 /* The seed with which a first round does what round `repeat` of `seed` does. */

@@ -58,7 +58,7 @@ static struct {
     symmem_kit_helper helper;
     window *windows; /* that all ranks have, the newest first; the helper's */
     bool started;
-    bool broken; /* a start or a window was given up halfway */
+    bool broken; /* a start or a window was given up halfway, or a rank has ended */
     int rank, size, provided, error;
     pthread_mutex_t lock;
     request *late; /* words under way, and what calls have given up */
@@ -114,7 +114,8 @@ static void end_all(void *none) {
     MPI_Finalize();
 }
 
-/* mpirun takes a process that ends without MPI_Finalize for one that has failed. */
+/* mpirun takes a process that ends without MPI_Finalize for one that has failed. But that waits for
+ * all ranks. */
 static void end_mpi(void) {
     bool began;
     const uint64_t end_ns = symmem_kit_now_ns() + EXIT_MS * NS_PER_MS;
@@ -201,7 +202,8 @@ static symmem_status start_mpi(engine *self, const symmem_exchange *exchange) {
     if (error != 0)
         status = host->fail(host, SYMMEM_SYSTEM, error, "join", "a thread for MPI");
     else if (mpi.broken)
-        status = host->fail(host, SYMMEM_BACKEND, 0, "join", "MPI's start was given up before");
+        status = host->fail(host, SYMMEM_BACKEND, 0, "join",
+                            "MPI has lost a rank, or its start was given up");
     status = exchange->agree(exchange, status, "mpi.thread");
     if (status == SYMMEM_OK && !mpi.started) {
         mpi.started = true;
@@ -304,6 +306,7 @@ static void world_close(void *instance, symmem_memory *heap) {
         symmem_kit_pause(wait.turns++);
     }
     self->window->used = false;
+    mpi.broken = mpi.broken || symmem_kit_traffic_has_lost(self->traffic);
     symmem_kit_traffic_free(self->traffic);
     self->traffic = NULL;
 }
