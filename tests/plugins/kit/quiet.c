@@ -13,6 +13,7 @@ struct symmem_kit_traffic {
     int32_t ranks;
     struct {
         _Atomic uint64_t put, flushed; /* so often; so much of it is at its place */
+        _Atomic uint64_t pending;      /* whose end the engine tells, by progress */
         _Atomic bool gone;             /* the rank has ended, and what is under way ends never */
     } to[];
 };
@@ -41,6 +42,15 @@ void symmem_kit_traffic_put(symmem_kit_traffic *traffic, int32_t rank) {
     atomic_fetch_add_explicit(&traffic->to[rank].put, 1, memory_order_relaxed);
 }
 
+void symmem_kit_traffic_begin(symmem_kit_traffic *traffic, int32_t rank) {
+    atomic_fetch_add_explicit(&traffic->to[rank].pending, 1, memory_order_relaxed);
+}
+
+void symmem_kit_traffic_end(symmem_kit_traffic *traffic, int32_t rank) {
+    /* release; pairs with: has_pending */
+    atomic_fetch_sub_explicit(&traffic->to[rank].pending, 1, memory_order_release);
+}
+
 static bool is_gone(const symmem_kit_traffic *traffic, int32_t rank) {
     return atomic_load_explicit(&traffic->to[rank].gone, memory_order_relaxed);
 }
@@ -63,6 +73,14 @@ static uint64_t under_way(const symmem_kit_traffic *traffic, int32_t rank) {
     const bool there =
         atomic_load_explicit(&traffic->to[rank].flushed, memory_order_acquire) >= put;
     return there || is_gone(traffic, rank) ? 0 : put;
+}
+
+static bool has_pending(const symmem_kit_traffic *traffic) {
+    for (int32_t r = 0; r < traffic->ranks; r++)
+        if (atomic_load_explicit(&traffic->to[r].pending, memory_order_acquire) != 0 &&
+            !is_gone(traffic, r))
+            return true;
+    return false;
 }
 
 static bool is_quiet(const symmem_kit_traffic *traffic) {
@@ -139,6 +157,22 @@ static bool look_around(void *look_v) {
     return at->poisoned || at->lost;
 }
 
+static symmem_status give_up(const look *at) {
+    return at->host->fail(at->host, at->poisoned ? SYMMEM_POISONED : SYMMEM_TIMEOUT, 0, "quiet",
+                          "the engine's work was given up");
+}
+
+/* For what the engine tells by itself. */
+static symmem_status await_pending(look *at, uint64_t deadline_ns) {
+    for (unsigned turns = 0; has_pending(at->traffic); turns++) {
+        (void)look_around(at);
+        if (at->poisoned || (deadline_ns != 0 && symmem_kit_now_ns() >= deadline_ns))
+            return has_pending(at->traffic) ? give_up(at) : SYMMEM_OK;
+        symmem_kit_pause(turns);
+    }
+    return SYMMEM_OK;
+}
+
 /* True: it has been told, by *status_p and *error_p. */
 static bool attempt(look *at, uint64_t deadline_ns, symmem_status *status_p, int *error_p) {
     bool began = false;
@@ -162,8 +196,7 @@ static bool attempt(look *at, uint64_t deadline_ns, symmem_status *status_p, int
         free(one);
     if (at->lost)
         return false; /* once more, without that peer */
-    *status_p = at->host->fail(at->host, at->poisoned ? SYMMEM_POISONED : SYMMEM_TIMEOUT, 0,
-                               "quiet", "the engine's flush was given up");
+    *status_p = give_up(at);
     return true;
 }
 
@@ -172,9 +205,14 @@ symmem_status symmem_kit_quiet_run(const symmem_kit_quiet *quiet, symmem_kit_tra
                                    const symmem_exec *exec, int *error_p) {
     const symmem_kit_wait wait = symmem_kit_wait_begin(exec->timeout_ms);
     const bool was_poisoned = peers != NULL && host->is_poisoned(peers);
-    symmem_status status = SYMMEM_OK;
+    look first = {.quiet = quiet,
+                  .traffic = traffic,
+                  .host = host,
+                  .peers = peers,
+                  .was_poisoned = was_poisoned};
+    symmem_status status = await_pending(&first, wait.deadline_ns);
     *error_p = 0;
-    while (!is_quiet(traffic)) {
+    while (status == SYMMEM_OK && !is_quiet(traffic)) {
         look at = {.quiet = quiet,
                    .traffic = traffic,
                    .host = host,

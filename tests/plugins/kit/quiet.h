@@ -28,7 +28,11 @@ typedef struct symmem_kit_quiet {
 /* NULL without memory. */
 symmem_kit_traffic *symmem_kit_traffic_new(int32_t ranks);
 void symmem_kit_traffic_free(symmem_kit_traffic *traffic);
-/* Something was put to that rank of the context. After the engine's call. */
+/* Something was begun whose end the engine tells, and it has ended. */
+void symmem_kit_traffic_begin(symmem_kit_traffic *traffic, int32_t rank);
+void symmem_kit_traffic_end(symmem_kit_traffic *traffic, int32_t rank);
+/* Something was put to that rank of the context, which is there after a flush. After the engine's
+ * call. */
 void symmem_kit_traffic_put(symmem_kit_traffic *traffic, int32_t rank);
 /* Whether a rank has ended to which something is under way. */
 bool symmem_kit_traffic_has_lost(const symmem_kit_traffic *traffic);

@@ -18,13 +18,18 @@
 
 #define NS_PER_MS 1000000ull
 #define PIECE ((size_t)1 << 20) /* bytes of one put or get */
-#define EXIT_MS 10000u          /* for MPI_Finalize, which waits for all ranks */
-#define CLOSE_MS 1000u          /* for words that are under way */
+#define WORD_BYTES (2 * sizeof(uint32_t))
+#define SPARE 1024     /* words that can be under way without an allocation */
+#define EXIT_MS 10000u /* for MPI_Finalize, which waits for all ranks */
+#define CLOSE_MS 1000u /* for words that are under way */
 
 /* A request that may outlast its call: the buffer is MPI's until it has ended. */
 typedef struct request {
     struct request *next;
     MPI_Request mpi;
+    symmem_kit_traffic *traffic; /* of a word that is under way, or NULL */
+    int32_t rank;
+    bool is_spare; /* of mpi.spare */
     unsigned char data[];
 } request;
 
@@ -61,11 +66,24 @@ static struct {
     bool broken; /* a start or a window was given up halfway, or a rank has ended */
     int rank, size, provided, error;
     pthread_mutex_t lock;
-    request *late; /* words under way, and what calls have given up */
+    request *late;  /* words under way, and what calls have given up */
+    request *spare; /* for words; those to ranks that have ended never come back */
 } mpi = {.helper = SYMMEM_KIT_HELPER_INIT, .lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void make_spare(void) {
+    for (int i = 0; i < SPARE; i++) {
+        request *made = calloc(1, sizeof *made + WORD_BYTES);
+        if (made == NULL)
+            return;
+        made->is_spare = true;
+        made->next = mpi.spare;
+        mpi.spare = made;
+    }
+}
 
 static void start(void *none) {
     (void)none;
+    make_spare();
     mpi.error = MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &mpi.provided);
     if (mpi.error != MPI_SUCCESS)
         return;
@@ -123,6 +141,16 @@ static void end_mpi(void) {
         (void)symmem_kit_helper_run(&mpi.helper, end_all, NULL, end_ns, NULL, NULL, &began);
 }
 
+/* Under the lock. */
+static void give_back(request *one) {
+    if (!one->is_spare) {
+        free(one);
+        return;
+    }
+    one->next = mpi.spare;
+    mpi.spare = one;
+}
+
 /* Gives back what MPI is through with. */
 static void test_late(void) {
     pthread_mutex_lock(&mpi.lock);
@@ -134,7 +162,9 @@ static void test_late(void) {
             continue;
         }
         *at = one->next;
-        free(one);
+        if (one->traffic != NULL)
+            symmem_kit_traffic_end(one->traffic, one->rank);
+        give_back(one);
     }
     pthread_mutex_unlock(&mpi.lock);
 }
@@ -230,7 +260,7 @@ static symmem_status find_window(const engine *self, const symmem_exchange *exch
     void *all = NULL;
     *found_p = NULL;
     for (window *made = mpi.windows; made != NULL; made = made->next)
-        if (made->bytes == bytes && !made->used && made->error == MPI_SUCCESS)
+        if (made->bytes >= bytes && !made->used && made->error == MPI_SUCCESS)
             *found_p = made;
     if (*found_p != NULL)
         own = (*found_p)->number;
@@ -291,6 +321,17 @@ static symmem_status learn_places(engine *self, const symmem_exchange *exchange)
     return status;
 }
 
+/* Those that MPI still has will tell nobody. */
+static void forget_traffic(engine *self) {
+    pthread_mutex_lock(&mpi.lock);
+    for (request *one = mpi.late; one != NULL; one = one->next)
+        if (one->traffic == self->traffic)
+            one->traffic = NULL;
+    pthread_mutex_unlock(&mpi.lock);
+    symmem_kit_traffic_free(self->traffic);
+    self->traffic = NULL;
+}
+
 /* Peers may write to the window still: it serves no other context before all ranks are through. */
 static void world_close(void *instance, symmem_memory *heap) {
     engine *self = instance;
@@ -307,8 +348,7 @@ static void world_close(void *instance, symmem_memory *heap) {
     }
     self->window->used = false;
     mpi.broken = mpi.broken || symmem_kit_traffic_has_lost(self->traffic);
-    symmem_kit_traffic_free(self->traffic);
-    self->traffic = NULL;
+    forget_traffic(self);
 }
 
 static symmem_status open_alone(const engine *self, size_t bytes, symmem_memory *heap) {
@@ -356,7 +396,9 @@ static request *make_request(const engine *self, const char *operation, size_t b
                              symmem_status *status_p) {
     request *made = malloc(sizeof *made + bytes);
     *status_p = SYMMEM_OK;
-    if (made == NULL)
+    if (made != NULL)
+        *made = (request){0};
+    else
         *status_p =
             self->host->fail(self->host, SYMMEM_OUT_OF_MEMORY, ENOMEM, operation, "no memory");
     return made;
@@ -419,26 +461,45 @@ static symmem_status reach_get(void *instance, const symmem_place *from, void *d
     return move(instance, from, NULL, dst, bytes, exec);
 }
 
-/* MPI keeps the order of accumulates of one rank to one place. */
+static request *take_spare(void) {
+    pthread_mutex_lock(&mpi.lock);
+    request *one = mpi.spare;
+    if (one != NULL)
+        mpi.spare = one->next;
+    pthread_mutex_unlock(&mpi.lock);
+    return one;
+}
+
+/* MPI keeps the order of accumulates of one rank to one place. Of one that fetches what was there
+ * the end says that the word is there. */
 static symmem_status reach_write(void *instance, const symmem_place *to, uint32_t value,
                                  const symmem_exec *exec) {
     engine *self = instance;
-    symmem_status status;
+    symmem_status status = SYMMEM_OK;
     (void)exec;
-    request *one = make_request(self, "write_value32", sizeof value, &status);
+    request *one = take_spare();
+    if (one == NULL)
+        one = make_request(self, "write_value32", WORD_BYTES, &status);
     if (one == NULL)
         return status;
+    one->traffic = self->traffic;
+    one->rank = to->rank;
     memcpy(one->data, &value, sizeof value);
-    int error = MPI_Raccumulate(one->data, 1, MPI_UINT32_T, self->window->places[to->rank].rank,
-                                (MPI_Aint)(self->window->places[to->rank].shift + to->offset), 1,
-                                MPI_UINT32_T, MPI_REPLACE, self->window->mpi, &one->mpi);
-    if (error != MPI_SUCCESS) {
-        free(one);
-        return fail_mpi(self, "write_value32", "MPI_Raccumulate", error);
+    const place *peer = &self->window->places[to->rank];
+    int error = MPI_Rget_accumulate(one->data, 1, MPI_UINT32_T, one->data + sizeof value, 1,
+                                    MPI_UINT32_T, peer->rank, (MPI_Aint)(peer->shift + to->offset),
+                                    1, MPI_UINT32_T, MPI_REPLACE, self->window->mpi, &one->mpi);
+    pthread_mutex_lock(&mpi.lock);
+    if (error == MPI_SUCCESS) {
+        symmem_kit_traffic_begin(self->traffic, to->rank);
+        one->next = mpi.late;
+        mpi.late = one;
+    } else {
+        give_back(one);
     }
-    symmem_kit_traffic_put(self->traffic, to->rank);
-    leave_to_mpi(one);
-    return SYMMEM_OK;
+    pthread_mutex_unlock(&mpi.lock);
+    return error == MPI_SUCCESS ? status
+                                : fail_mpi(self, "write_value32", "MPI_Rget_accumulate", error);
 }
 
 static symmem_status reach_quiet(void *instance, const symmem_peers *peers,
