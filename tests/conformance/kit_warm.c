@@ -159,7 +159,7 @@ static bool use_pairs(symmem_handle *handle, int32_t rank, int32_t ranks) {
     return symmem_barrier(handle, 0, limit_ms, NULL) == SYMMEM_OK && fine;
 }
 
-/* All pairs of ranks meet. Ranks that come to its end
+/* Every pair of ranks moves bytes. Ranks that come to its end
  * serve those that have not. */
 static bool meet_all(const struct kit_setup *setup, symmem_context *context) {
     const uint32_t limit_ms = tk_scaled_ms(WARM_MS);

@@ -82,7 +82,7 @@ bool symmem_kit_helper_run(symmem_kit_helper *helper, symmem_kit_task_fn task, v
     }
 }
 
-/* Without a new thread there is none: whoever asks then waits until its limit. */
+/* Without a new thread every later call waits until its limit. */
 void symmem_kit_helper_abandon(symmem_kit_helper *helper) {
     pthread_mutex_lock(&helper->lock);
     helper->thread++;

@@ -29,10 +29,10 @@ typedef struct symmem_kit_helper {
 /* Unless it runs already. It takes no signals but those of faults, and lives as long as the
  * process. 0 or an errno. */
 int symmem_kit_helper_start(symmem_kit_helper *helper);
-/* Has the thread run task(arg) after those of other callers, and waits for its end. False: given up
- * at deadline_ns (CLOCK_MONOTONIC, 0: never), or because over_fn (NULL: none), which is called
- * again and again while the caller waits, returned true. *began_p: whether the task has `arg` then.
- */
+/* Has the thread run task(arg) after those of other callers, and waits for its end. Gives up and
+ * returns false at deadline_ns, of CLOCK_MONOTONIC, where 0 is no limit. It does so too when
+ * over_fn returns true, which is called again and again while the caller waits, unless it is NULL.
+ * *began_p says whether the task has `arg` then. */
 bool symmem_kit_helper_run(symmem_kit_helper *helper, symmem_kit_task_fn task, void *arg,
                            uint64_t deadline_ns, bool (*over_fn)(void *over_arg), void *over_arg,
                            bool *began_p);

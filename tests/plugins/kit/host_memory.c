@@ -27,7 +27,7 @@ static symmem_status fill(void *instance, int32_t device, void *dst, uint32_t va
 static symmem_status write_value32(void *instance, int32_t device, void *dst, uint32_t value,
                                    const symmem_exec *exec) {
     (void)instance, (void)device, (void)exec;
-    /* release; pairs with: the load of whoever polls the word */
+    /* release; pairs with: the load of a thread that polls the word */
     atomic_store_explicit((_Atomic uint32_t *)dst, value, memory_order_release);
     return SYMMEM_OK;
 }

@@ -2,9 +2,16 @@
 #include "quiet.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include "collective.h"
 #include "wait.h"
 
 #define LOOK_NS UINT64_C(20000000) /* between two questions whether the peers live */
@@ -14,6 +21,7 @@ struct symmem_kit_traffic {
     struct {
         _Atomic uint64_t put, flushed; /* so often; so much of it is at its place */
         _Atomic uint64_t pending;      /* whose end the engine tells, by progress */
+        int pidfd;                     /* of its process; 0: not watched */
         _Atomic bool gone;             /* the rank has ended, and what is under way ends never */
     } to[];
 };
@@ -34,8 +42,65 @@ symmem_kit_traffic *symmem_kit_traffic_new(int32_t ranks) {
     return made;
 }
 
+void symmem_kit_traffic_watch(symmem_kit_traffic *traffic, int32_t rank, int pidfd) {
+    traffic->to[rank].pidfd = pidfd;
+}
+
 void symmem_kit_traffic_free(symmem_kit_traffic *traffic) {
+    for (int32_t r = 0; traffic != NULL && r < traffic->ranks; r++)
+        if (traffic->to[r].pidfd > 0)
+            close(traffic->to[r].pidfd);
     free(traffic);
+}
+
+/* Where a rank's process is, if that can be told: its number means something in one PID namespace
+ * of one running system. */
+typedef struct process {
+    int64_t pid;
+    uint64_t namespace_number;
+    char boot[40];
+} process;
+
+static void describe_self(process *own) {
+    struct stat info;
+    memset(own, 0, sizeof(*own));
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd < 0 ? 0 : read(fd, own->boot, sizeof(own->boot) - 1);
+    if (fd >= 0)
+        close(fd);
+    if (got <= 0 || stat("/proc/self/ns/pid", &info) != 0)
+        return;
+    own->namespace_number = info.st_ino;
+    own->pid = getpid();
+}
+
+symmem_status symmem_kit_traffic_open(const symmem_host *host, const symmem_exchange *exchange,
+                                      symmem_kit_traffic **traffic_p) {
+    process own;
+    void *all_v = NULL;
+    describe_self(&own);
+    *traffic_p = symmem_kit_traffic_new(exchange->world_size);
+    symmem_status status = SYMMEM_OK;
+    if (*traffic_p == NULL)
+        status = host->fail(host, SYMMEM_OUT_OF_MEMORY, ENOMEM, "join", "no memory");
+    status = exchange->agree(exchange, status, "kit.traffic");
+    if (status == SYMMEM_OK)
+        status = symmem_kit_gather(host, exchange, &own, sizeof(own), "kit.processes", &all_v);
+    const process *all = all_v;
+    for (int32_t r = 0; status == SYMMEM_OK && r < exchange->world_size; r++)
+        if (own.pid != 0 && all[r].pid > 0 && all[r].pid != own.pid &&
+            all[r].namespace_number == own.namespace_number &&
+            memcmp(all[r].boot, own.boot, sizeof(own.boot)) == 0) {
+            const int fd = (int)syscall(SYS_pidfd_open, (pid_t)all[r].pid, 0); /* close-on-exec */
+            if (fd > 0)
+                symmem_kit_traffic_watch(*traffic_p, r, fd);
+        }
+    free(all_v);
+    if (status == SYMMEM_OK)
+        return status;
+    symmem_kit_traffic_free(*traffic_p);
+    *traffic_p = NULL;
+    return status;
 }
 
 void symmem_kit_traffic_put(symmem_kit_traffic *traffic, int32_t rank) {
@@ -134,6 +199,15 @@ typedef struct look {
 /* Whether a peer is found to have ended that was not known to. */
 static bool note_ends(look *at) {
     bool new = false;
+    for (int32_t r = 0; r < at->traffic->ranks; r++) {
+        struct pollfd watched = {.fd = at->traffic->to[r].pidfd, .events = POLLIN};
+        if (watched.fd == 0 || is_gone(at->traffic, r) || poll(&watched, 1, 0) <= 0)
+            continue;
+        atomic_store_explicit(&at->traffic->to[r].gone, true, memory_order_relaxed);
+        new = true;
+    }
+    if (at->peers == NULL)
+        return new;
     for (int32_t r = 0; r < at->peers->world_size; r++) {
         const int32_t rank = at->peers->global_ranks[r];
         if (is_gone(at->traffic, rank) || at->host->peer_state(at->peers, r) != SYMMEM_PEER_GONE)
@@ -149,10 +223,10 @@ static bool look_around(void *look_v) {
     const uint64_t now_ns = symmem_kit_now_ns();
     if (at->quiet->progress != NULL)
         at->quiet->progress(at->quiet->instance);
-    if (at->peers == NULL || now_ns < at->next_ns)
+    if (now_ns < at->next_ns)
         return false;
     at->next_ns = now_ns + LOOK_NS;
-    at->poisoned = !at->was_poisoned && at->host->is_poisoned(at->peers);
+    at->poisoned = at->peers != NULL && !at->was_poisoned && at->host->is_poisoned(at->peers);
     at->lost = note_ends(at);
     return at->poisoned || at->lost;
 }
@@ -218,7 +292,7 @@ symmem_status symmem_kit_quiet_run(const symmem_kit_quiet *quiet, symmem_kit_tra
                    .host = host,
                    .peers = peers,
                    .was_poisoned = was_poisoned};
-        if (peers != NULL && note_ends(&at))
+        if (note_ends(&at))
             continue;
         if (attempt(&at, wait.deadline_ns, &status, error_p))
             return status;

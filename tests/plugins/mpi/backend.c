@@ -304,12 +304,8 @@ static symmem_status get_window(engine *self, const symmem_exchange *exchange, s
 static symmem_status learn_places(engine *self, const symmem_exchange *exchange) {
     const size_t over = (uintptr_t)self->window->base % SYMMEM_ALIGNMENT;
     const place own = {mpi.rank, over == 0 ? 0 : SYMMEM_ALIGNMENT - over};
-    symmem_status status = SYMMEM_OK;
     void *all = NULL;
-    self->traffic = symmem_kit_traffic_new(self->world_size);
-    if (self->traffic == NULL)
-        status = self->host->fail(self->host, SYMMEM_OUT_OF_MEMORY, ENOMEM, "join", "no memory");
-    status = exchange->agree(exchange, status, "mpi.traffic");
+    symmem_status status = symmem_kit_traffic_open(self->host, exchange, &self->traffic);
     if (status == SYMMEM_OK)
         status = symmem_kit_gather(self->host, exchange, &own, sizeof own, "mpi.places", &all);
     if (status == SYMMEM_OK && self->window->places != NULL)
@@ -321,7 +317,7 @@ static symmem_status learn_places(engine *self, const symmem_exchange *exchange)
     return status;
 }
 
-/* Those that MPI still has will tell nobody. */
+/* What MPI still has then tells of no end. */
 static void forget_traffic(engine *self) {
     pthread_mutex_lock(&mpi.lock);
     for (request *one = mpi.late; one != NULL; one = one->next)

@@ -2,10 +2,14 @@
 /* The kit of backends over engines: waits, a thread that may wait for ever, and quiet. */
 #include "unit_main.h"
 
+#include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "../../plugins/kit/collective.h"
@@ -230,6 +234,29 @@ TEST("quiet leaves alone what is under way to a rank that has ended") {
     CU_ASSERT_EQUAL(flushed_ranks, 4);
     CU_ASSERT(symmem_kit_traffic_has_lost(traffic));
     symmem_kit_traffic_free(traffic);
+}
+
+/* No peer of the call's, but its process is watched. */
+TEST("quiet notices the end of a process that is watched") {
+    int error;
+    pid_t pid = fork();
+    CU_ASSERT_FATAL(pid >= 0);
+    if (pid == 0) {
+        pause();
+        _exit(0);
+    }
+    begin_quiet();
+    const int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    CU_ASSERT_FATAL(fd > 0);
+    symmem_kit_traffic_watch(traffic, 0, fd);
+    symmem_kit_traffic_begin(traffic, 0);
+    CU_ASSERT_EQUAL(quiet(50, &error), SYMMEM_TIMEOUT);
+    kill(pid, SIGKILL);
+    CU_ASSERT_EQUAL(quiet(0, &error), SYMMEM_OK);
+    CU_ASSERT(symmem_kit_traffic_has_lost(traffic));
+    symmem_kit_traffic_free(traffic);
+    CU_ASSERT_EQUAL(waitpid(pid, NULL, 0), pid);
+    CU_ASSERT_EQUAL(fcntl(fd, F_GETFD), -1);
 }
 
 TEST("quiet is given up when the handle is poisoned, but not if it was before") {
