@@ -172,11 +172,13 @@ static void lists_init(symmem_context *context) {
 static void destroy_locks(symmem_context *context) {
     (void)pthread_mutex_destroy(&context->graphs_lock);
     (void)pthread_mutex_destroy(&context->open_lock);
+    (void)pthread_mutex_destroy(&context->failures_lock);
     (void)pthread_mutex_destroy(&context->lock);
 }
 
 /* After the last reference. */
 static void free_memory(symmem_context *context) {
+    sm_call_forget(context);
     sm_group_free_shells(context);
     sm_pool_free_shells(context);
     sm_second_streams_free(context);
@@ -223,10 +225,12 @@ static symmem_status create_empty(symmem_context **context_p) {
         free(context);
         return status;
     }
+    context->failures_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     atomic_init(&context->references, 1);
     context->free_memory = free_memory;
     atomic_init(&context->instance_users, 1); /* the context's own, until it is finalized */
     atomic_init(&context->finalized, false);
+    atomic_init(&context->failure_noted, false);
     atomic_init(&context->has_met, false);
     context->made_in = sm_fork_generation();
     atomic_init(&context->instance_open, false);
@@ -341,7 +345,7 @@ symmem_status symmem_init(const symmem_context_options *options, symmem_context 
         return status;
     }
     context->number = next_number();
-    sm_call_is_in(context->number);
+    sm_call_is_in(context->number, NULL, NULL);
     status = begin(context, options);
     if (status != SYMMEM_OK) {
         SM_ATTEMPT(cleaning);
@@ -399,6 +403,7 @@ static void leave_world(symmem_context *context, const symmem_error_record *reco
     if (context->identity_published &&
         !atomic_load_explicit(&context->has_met, memory_order_relaxed))
         sm_member_say_left(&world);
+    sm_context_forget_failures(context, true);
     if (context->identity_published) /* if this fails, the rank's next process overwrites it */
         sm_member_withdraw(&world, &context->member);
     sm_exit_record_leave(&world, record);

@@ -68,6 +68,9 @@ struct symmem_context {
     sm_life_file *life_file; /* in socket_dir, if there is one */
     sm_member member;
     bool identity_published;
+    pthread_mutex_t failures_lock; /* around the three below; no other one is taken behind it */
+    atomic_bool failure_noted;      /* in the store */
+    uint64_t failure_hash, failure_ns; /* the last one noted */
     uint64_t met[SYMMEM_MAX_WORLD_SIZE / 64];  /* to whom notes can tell it: atomic */
     atomic_int allow_overlapping_devices;      /* -1, 0, 1 */
     atomic_int device_types[SM_KNOWN_DEVICES]; /* as far as tensors have named them; 0: not known */
@@ -116,6 +119,8 @@ struct symmem_context {
 
 /* It refers to the context. */
 sm_world sm_context_world(const symmem_context *context);
+/* Removes what this context has noted of its failures: it has gone on with other ranks, or `ends`. */
+void sm_context_forget_failures(symmem_context *context, bool ends);
 /* NOT_INITIALIZED with a record for NULL and finalized contexts. */
 symmem_status sm_context_check(const symmem_context *context, const char *operation);
 /* sm_fail with the context's rank and world size added. context may be NULL. */

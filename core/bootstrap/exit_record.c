@@ -5,6 +5,9 @@
  * for the rank reads the record in the store, and stops waiting once the process has ended. Ranks
  * that have met tell each other by messages, see session_cause.c, and leave no record. The last
  * rank that can read the record removes it, and so does the next process of its rank.
+ *
+ * A rank that lacked something and goes on leaves a record, too, because its process may end
+ * without a word. Its peers read it once the rank is missing. It removes the record at its end.
  */
 #include "bootstrap/session_internal.h"
 
@@ -19,6 +22,7 @@
 typedef struct exit_record {
     uint32_t magic;
     int32_t rank;
+    uint64_t goes_on;     /* 1: the rank goes on after this failure; 0: it has ended */
     uint64_t made_s;      /* since 1970: all machines have the same */
     sm_identity identity; /* zeros: unknown */
     sm_verdict verdict;
@@ -76,9 +80,7 @@ static bool is_of_an_earlier_job(const symmem_error_record *record) {
            strstr(record->message, SM_FOR_EARLIER) == NULL;
 }
 
-/* Whether the rank itself lacks something. Wrong arguments and the failures of peers do not
- * count. */
-static bool is_own_lack(const symmem_error_record *record) {
+bool sm_exit_record_is_lack(const symmem_error_record *record) {
     const symmem_status status = record->status;
     /* Before the first group only failpoints' stages have names with a dot. */
     if (record->missing_count != 0 || strchr(record->stage, '.') != NULL ||
@@ -112,7 +114,7 @@ static void sweep(const sm_world *world, bool own_is_left) {
             continue;
         if (sm_now_ns() > until_ns)
             return;
-        const bool said = read_of(world, rank, &found);
+        const bool said = read_of(world, rank, &found) && found.goes_on == 0;
         const bool there = !said && is_there(world, rank);
         left[rank / 64] |= (uint64_t)said << (rank % 64);
         needed[rank / 64] |= (uint64_t)(said && tells_of_an_earlier_job(&found)) << (rank % 64);
@@ -130,6 +132,21 @@ static void sweep(const sm_world *world, bool own_is_left) {
         remove_of(world, world->rank);
 }
 
+static void write_own(const sm_world *world, const symmem_error_record *record, bool goes_on) {
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    exit_record own;
+    memset(&own, 0, sizeof(own)); /* sent as bytes */
+    own.magic = EXIT_RECORD_MAGIC;
+    own.rank = world->rank;
+    own.goes_on = goes_on;
+    own.made_s = now_s();
+    if (world->identity != NULL)
+        own.identity = *world->identity;
+    sm_verdict_make(record, &own.verdict);
+    key_of(world, world->rank, key, sizeof(key));
+    (void)!symmem_store_set(world->store, key, &own, sizeof(own), SM_STORE_CLEAN_MS);
+}
+
 void sm_exit_record_leave(const sm_world *world, const symmem_error_record *record) {
     int32_t unmet = 0;
     if (world->store == NULL || world->prefix[0] == '\0' || world->size < 2 ||
@@ -140,21 +157,18 @@ void sm_exit_record_leave(const sm_world *world, const symmem_error_record *reco
     if (unmet == world->size)
         return;
     SM_ATTEMPT(leaving);
-    const bool leaves = record != NULL && (is_own_lack(record) || is_of_an_earlier_job(record));
-    if (leaves) {
-        char key[SYMMEM_STORE_KEY_MAX + 1];
-        exit_record own;
-        memset(&own, 0, sizeof(own)); /* sent as bytes */
-        own.magic = EXIT_RECORD_MAGIC;
-        own.rank = world->rank;
-        own.made_s = now_s();
-        if (world->identity != NULL)
-            own.identity = *world->identity;
-        sm_verdict_make(record, &own.verdict);
-        key_of(world, world->rank, key, sizeof(key));
-        (void)!symmem_store_set(world->store, key, &own, sizeof(own), SM_STORE_CLEAN_MS);
-    }
+    const bool leaves = record != NULL && (sm_exit_record_is_lack(record) || is_of_an_earlier_job(record));
+    if (leaves)
+        write_own(world, record, false);
     sweep(world, leaves);
+}
+
+bool sm_exit_record_note(const sm_world *world, const symmem_error_record *record) {
+    if (world->store == NULL || world->size < 2)
+        return false;
+    SM_ATTEMPT(noting);
+    write_own(world, record, true);
+    return true;
 }
 
 void sm_exit_record_clear(const sm_world *world) {
@@ -166,14 +180,17 @@ void sm_exit_record_clear(const sm_world *world) {
 
 /* --- reading one ------------------------------------------------------------------------------ */
 
+static bool is_recent(const exit_record *found) {
+    const uint64_t now = now_s();
+    return found->made_s <= now + TOLD_S && found->made_s + TOLD_S >= now;
+}
+
 bool sm_exit_record_read(const sm_world *world, int32_t rank, sm_identity *identity_p,
                          bool *earlier_job_p) {
     SM_ATTEMPT(look);
     exit_record found;
     const bool is_read = read_of(world, rank, &found);
-    const uint64_t now = now_s();
-    if (!is_read || found.identity.pid <= 0 || found.made_s > now + TOLD_S ||
-        found.made_s + TOLD_S < now)
+    if (!is_read || found.goes_on != 0 || found.identity.pid <= 0 || !is_recent(&found))
         return false;
     found.identity.host[sizeof(found.identity.host) - 1] = '\0';
     *identity_p = found.identity;
@@ -185,10 +202,13 @@ void sm_exit_record_explain(const sm_world *world, int32_t global_rank, int32_t 
                             symmem_error_record *record) {
     SM_ATTEMPT(look);
     exit_record found;
-    if (world->store != NULL && world->size > 1 && read_of(world, global_rank, &found)) {
+    /* A failure is no cause if its rank goes on, or went on for long. */
+    if (world->store != NULL && world->size > 1 && read_of(world, global_rank, &found) &&
+        (found.goes_on == 0 || (record->status == SYMMEM_PEER_LOST && is_recent(&found)))) {
         const size_t used = strlen(record->message);
         (void)snprintf(record->message + used, sizeof(record->message) - used,
-                       "; rank %d finalized after %s in %.*s: %.*s", rank,
+                       "; rank %d %s %s in %.*s: %.*s", rank,
+                       found.goes_on == 0 ? "finalized after" : "failed with",
                        symmem_status_name((symmem_status)found.verdict.status),
                        (int)sizeof(found.verdict.operation) - 1, found.verdict.operation,
                        (int)sizeof(found.verdict.message) - 1, found.verdict.message);

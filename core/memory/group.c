@@ -125,6 +125,8 @@ symmem_status sm_group_end_call(symmem_group *group, symmem_status status) {
     sm_group_leave(group);
     if (status != SYMMEM_OK)
         sm_group_explain(context);
+    else
+        sm_context_forget_failures(context, false);
     sm_instance_release(context);
     return status;
 }

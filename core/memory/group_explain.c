@@ -69,11 +69,15 @@ static void add_reason(symmem_context *context, symmem_error_record *record) {
     const int32_t named = named_rank(record);
     const int32_t global_rank =
         named >= 0 && named < group->world_size ? group->global_ranks[named] : -1;
-    ask_group(group, -1, record);
+    /* What a process noted before it ended comes before what others say of its end. */
+    if (global_rank >= 0 && record->status == SYMMEM_PEER_LOST)
+        sm_exit_record_explain(&world, global_rank, named, record);
+    if (strlen(record->message) == before)
+        ask_group(group, -1, record);
     for (symmem_group *other = next_group(context, NULL); other; other = next_group(context, other))
         if (other != group && global_rank >= 0 && strlen(record->message) == before)
             ask_group(other, global_rank, record);
-    if (global_rank >= 0 && strlen(record->message) == before)
+    if (global_rank >= 0 && record->status != SYMMEM_PEER_LOST && strlen(record->message) == before)
         sm_exit_record_explain(&world, global_rank, named, record);
     /* Of several named ranks the first that has reported counts. */
     for (int32_t rank = 0; named < 0 && rank < group->world_size; rank++)

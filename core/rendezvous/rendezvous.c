@@ -337,6 +337,8 @@ symmem_status sm_rendezvous_call(symmem_context *context, void *ptr, symmem_grou
     status = run(&rendezvous, ptr, group, handle_p);
     if (status != SYMMEM_OK)
         sm_group_explain(context);
+    else
+        sm_context_forget_failures(context, false);
     (void)sm_call_deadline(before_ns);
     return status;
 }

@@ -230,6 +230,21 @@ TK_TEST(causes, lack_of_one_that_finalizes, "SM-EXCHANGE-24", .ranks = {2, 4}) {
     tk_out_of_band_barrier(t);
 }
 
+/* Its process ends without a word: what it lacked is known from before. */
+TK_TEST(causes, lack_of_one_that_ends, "SM-EXCHANGE-40", .ranks = {2, 4}, .flags = DEATH) {
+    symmem_handle *handle = tk_handle(t, 4096, tk_world_group(t));
+    tk_expect_death(t, t->last);
+    tk_out_of_band_barrier(t);
+    if (t->rank == t->last) {
+        lack(t, t->context);
+        tk_kill_self(t);
+    }
+    const uint64_t begin_ms = tk_now_ms();
+    expect_lack(t, symmem_barrier(handle, 0, LIMIT_MS, NULL), t->last);
+    expect_lack(t, symmem_group_barrier(tk_world_group(t), LIMIT_MS), t->last);
+    tk_expect_prompt(t, t->last, begin_ms, tk_now_ms());
+}
+
 /* A product that cannot be made, in the middle of an operation of all. */
 static symmem_status no_product(void *arg, const symmem_matmul *product, void *native) {
     return SYMMEM_LIMIT;
@@ -381,6 +396,40 @@ TK_TEST(causes, lack_of_one_that_never_came, "SM-EXCHANGE-25", .ranks = {2, 4}, 
     tk_out_of_band_barrier(t);
     if (t->rank != t->last)
         TK_OK(t, symmem_finalize(context));
+    symmem_context_free(context);
+    remove_store(t, store, path);
+}
+
+/* It goes on, and ends later for another reason. */
+TK_TEST(causes, lack_long_before_the_end, "SM-EXCHANGE-41", .ranks = {2, 4}, .flags = DEATH) {
+    symmem_group *group = tk_world_group(t);
+    tk_expect_death(t, t->last);
+    tk_group_barrier(t, group);
+    if (t->rank == t->last)
+        lack(t, t->context);
+    tk_group_barrier(t, group);
+    if (t->rank == t->last)
+        tk_kill_self(t);
+    TK_STATUS(t, SYMMEM_PEER_LOST, symmem_group_barrier(group, LIMIT_MS));
+    TK_EQ_INT(t, t->last, last_record().failed_rank);
+    TK_CHECK_MSG(t, strstr(last_record().message, "NO_SPACE") == NULL, "%s", last_record().message);
+}
+
+/* It is made good: the others never need to know. */
+TK_TEST(causes, lack_that_is_made_good, "SM-EXCHANGE-41", .ranks = {2, 4}) {
+    char path[64];
+    symmem_store *store = other_store(t, path);
+    const symmem_context_options options = other_world(t, store);
+    symmem_context *context = NULL;
+    symmem_group *group = NULL;
+    TK_REQUIRE_OK(t, symmem_init(&options, &context));
+    TK_REQUIRE_OK(t, symmem_group_create(context, "world", NULL, 0, NULL, &group));
+    tk_group_barrier(t, group);
+    if (t->rank == t->last)
+        lack(t, context);
+    tk_group_barrier(t, group);
+    symmem_clear_error();
+    TK_OK(t, symmem_finalize(context));
     symmem_context_free(context);
     remove_store(t, store, path);
 }

@@ -10,6 +10,7 @@ static symmem_store *store;
 typedef struct exit_record { /* as in exit_record.c */
     uint32_t magic;
     int32_t rank;
+    uint64_t goes_on;
     uint64_t made_s;
     sm_identity identity;
     sm_verdict verdict;
