@@ -69,8 +69,9 @@ struct symmem_context {
     sm_member member;
     bool identity_published;
     pthread_mutex_t failures_lock; /* around the three below; no other one is taken behind it */
-    atomic_bool failure_noted;      /* in the store */
-    uint64_t failure_hash, failure_ns; /* the last one noted */
+    symmem_error_record lack;      /* see failure.c; its status is OK: there is none */
+    uint64_t lack_written_ns;      /* to the store */
+    atomic_bool has_lack;
     uint64_t met[SYMMEM_MAX_WORLD_SIZE / 64];  /* to whom notes can tell it: atomic */
     atomic_int allow_overlapping_devices;      /* -1, 0, 1 */
     atomic_int device_types[SM_KNOWN_DEVICES]; /* as far as tensors have named them; 0: not known */
@@ -119,8 +120,13 @@ struct symmem_context {
 
 /* It refers to the context. */
 sm_world sm_context_world(const symmem_context *context);
-/* Removes what this context has noted of its failures: it has gone on with other ranks, or `ends`. */
-void sm_context_forget_failures(symmem_context *context, bool ends);
+/* For sm_call_is_in: keeps what this rank lacks. */
+extern const sm_failure_ops sm_context_failure_ops;
+/* Forgets what this rank lacked: it has gone on with other ranks, or `ends`. */
+void sm_context_forget_lack(symmem_context *context, bool ends);
+/* The failure that is told to the peers when this rank ends its part in a group or in the world: the
+ * thread's last one in this context, or the rank's lack if that one is no cause. False: none. */
+bool sm_context_last_failure(symmem_context *context, symmem_error_record *record);
 /* NOT_INITIALIZED with a record for NULL and finalized contexts. */
 symmem_status sm_context_check(const symmem_context *context, const char *operation);
 /* sm_fail with the context's rank and world size added. context may be NULL. */

@@ -163,12 +163,9 @@ void sm_exit_record_leave(const sm_world *world, const symmem_error_record *reco
     sweep(world, leaves);
 }
 
-bool sm_exit_record_note(const sm_world *world, const symmem_error_record *record) {
-    if (world->store == NULL || world->size < 2)
-        return false;
+void sm_exit_record_note(const sm_world *world, const symmem_error_record *record) {
     SM_ATTEMPT(noting);
     write_own(world, record, true);
-    return true;
 }
 
 void sm_exit_record_clear(const sm_world *world) {

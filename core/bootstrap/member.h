@@ -68,9 +68,8 @@ void sm_exit_record_leave(const sm_world *world, const symmem_error_record *reco
 /* Whether the record is of a lack of the rank itself. Wrong arguments and the failures of peers do
  * not count. */
 bool sm_exit_record_is_lack(const symmem_error_record *record);
-/* Leaves the record of a rank that goes on, in case it ends before it finalizes. Returns whether
- * the key may be there. */
-bool sm_exit_record_note(const sm_world *world, const symmem_error_record *record);
+/* Leaves the record of a rank that goes on, in case it ends before it finalizes. */
+void sm_exit_record_note(const sm_world *world, const symmem_error_record *record);
 /* Removes the exit record of an earlier process of this rank. Called at the context's beginning. */
 void sm_exit_record_clear(const sm_world *world);
 /* Whether `rank` has left a recent exit record, and whose it is. *earlier_job_p tells whether that

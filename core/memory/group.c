@@ -126,7 +126,7 @@ symmem_status sm_group_end_call(symmem_group *group, symmem_status status) {
     if (status != SYMMEM_OK)
         sm_group_explain(context);
     else
-        sm_context_forget_failures(context, false);
+        sm_context_forget_lack(context, false);
     sm_instance_release(context);
     return status;
 }
@@ -412,10 +412,9 @@ symmem_status symmem_group_destroy(symmem_group *group) {
         return status;
     symmem_context *context = group->context;
     symmem_error_record before;
-    symmem_last_error(&before);
-    const bool is_own = sm_failed_in(context->number);
+    const bool has_failed = sm_context_last_failure(context, &before);
     SM_ATTEMPT(ending);
-    if (is_own) /* a failure in another context is no news to these peers */
+    if (has_failed) /* a failure in another context is no news to these peers */
         (void)sm_error_raise(&before);
     end_group(group);
     sm_context_observe(context, "group.destroyed");

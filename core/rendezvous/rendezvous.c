@@ -338,7 +338,7 @@ symmem_status sm_rendezvous_call(symmem_context *context, void *ptr, symmem_grou
     if (status != SYMMEM_OK)
         sm_group_explain(context);
     else
-        sm_context_forget_failures(context, false);
+        sm_context_forget_lack(context, false);
     (void)sm_call_deadline(before_ns);
     return status;
 }

@@ -209,7 +209,7 @@ symmem_status symmem_handle_reset(symmem_handle *handle, uint32_t timeout_ms) {
         (void)sm_error_elapsed(sm_now_ns() - begin_ns);
         sm_group_explain(link->context);
     } else {
-        sm_context_forget_failures(link->context, false);
+        sm_context_forget_lack(link->context, false);
     }
     return status;
 }

@@ -230,6 +230,21 @@ TK_TEST(causes, lack_of_one_that_finalizes, "SM-EXCHANGE-24", .ranks = {2, 4}) {
     tk_out_of_band_barrier(t);
 }
 
+/* What it calls to clean up fails, too, and says nothing of the cause. */
+TK_TEST(causes, lack_before_the_cleaning_up, "SM-EXCHANGE-42", .ranks = {2, 4}) {
+    symmem_handle *handle = tk_handle(t, 4096, tk_world_group(t));
+    if (t->rank == t->last) {
+        lack(t, t->context);
+        TK_FAILS(t, NOT_SYMMETRIC, symmem_free(t->context, handle)); /* in the context */
+        TK_FAILS(t, INVALID_ARGUMENT, symmem_handle_get_info(NULL, NULL)); /* and in none */
+        tk_end_context(t);
+    }
+    tk_out_of_band_barrier(t);
+    if (t->rank != t->last)
+        expect_lack(t, symmem_barrier(handle, 0, tk_limit_ms(t, 400), NULL), t->last);
+    tk_out_of_band_barrier(t);
+}
+
 /* Its process ends without a word: what it lacked is known from before. */
 TK_TEST(causes, lack_of_one_that_ends, "SM-EXCHANGE-40", .ranks = {2, 4}, .flags = DEATH) {
     symmem_handle *handle = tk_handle(t, 4096, tk_world_group(t));
