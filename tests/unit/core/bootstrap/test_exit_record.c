@@ -218,6 +218,45 @@ TEST("whose end is told") {
     symmem_store_close(store);
 }
 
+/* Its lack may become the cause of its end, but is no end. */
+TEST("a rank that goes on") {
+    exit_record good, odd;
+    bool earlier_job;
+    char key[64];
+    size_t bytes = 0;
+    sm_identity self;
+    CU_ASSERT_EQUAL_FATAL(sm_identity_self(&self), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+    const sm_world world = {
+        .store = store, .prefix = SM_WORLD_PREFIX, .identity = &self, .rank = 1, .size = 2};
+    symmem_error_record record = record_of(SYMMEM_LIMIT);
+    sm_exit_record_note(&world, &record);
+    key_of("exit", 1, key, sizeof(key));
+    CU_ASSERT_EQUAL_FATAL(symmem_store_get(store, key, &good, sizeof(good), &bytes, 0), SYMMEM_OK);
+    CU_ASSERT(!is_read(&good, sizeof(good), &earlier_job));
+    record = record_of(SYMMEM_TIMEOUT);
+    const symmem_error_record late = record;
+    sm_exit_record_explain(&world, 1, 1, &record);
+    CU_ASSERT_STRING_EQUAL(record.message, late.message);
+    record.status = SYMMEM_PEER_LOST;
+    sm_exit_record_explain(&world, 1, 1, &record);
+    CU_ASSERT_PTR_NOT_NULL(strstr(record.message, "; rank 1 failed with LIMIT in init: nothing"));
+    odd = good;
+    odd.made_s -= 62; /* it has gone on since then */
+    CU_ASSERT_EQUAL(symmem_store_set(store, key, &odd, sizeof(odd), 0), SYMMEM_OK);
+    record = late;
+    record.status = SYMMEM_PEER_LOST;
+    sm_exit_record_explain(&world, 1, 1, &record);
+    CU_ASSERT_STRING_EQUAL(record.message, late.message);
+    be_there(1, 1);
+    record = record_of(SYMMEM_OK);
+    leave(0, 2);
+    CU_ASSERT(is_left(1)); /* until it ends, or its next process comes */
+    sm_exit_record_clear(&world);
+    CU_ASSERT(!is_left(1));
+    symmem_store_close(store);
+}
+
 /* Later ranks find nothing else of the earlier job. */
 TEST("what tells of an earlier job goes last") {
     sm_identity self;
