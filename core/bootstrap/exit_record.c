@@ -195,13 +195,18 @@ bool sm_exit_record_read(const sm_world *world, int32_t rank, sm_identity *ident
     return true;
 }
 
+/* A lack is no cause if its rank has gone on for long, or is only late. */
+static bool is_cause_of(const exit_record *found, symmem_status status) {
+    return found->goes_on == 0 || ((status == SYMMEM_PEER_LOST || status == SYMMEM_MISMATCH) &&
+                                   is_recent(found));
+}
+
 void sm_exit_record_explain(const sm_world *world, int32_t global_rank, int32_t rank,
                             symmem_error_record *record) {
     SM_ATTEMPT(look);
     exit_record found;
-    /* A failure is no cause if its rank goes on, or went on for long. */
     if (world->store != NULL && world->size > 1 && read_of(world, global_rank, &found) &&
-        (found.goes_on == 0 || (record->status == SYMMEM_PEER_LOST && is_recent(&found)))) {
+        is_cause_of(&found, record->status)) {
         const size_t used = strlen(record->message);
         (void)snprintf(record->message + used, sizeof(record->message) - used,
                        "; rank %d %s %s in %.*s: %.*s", rank,

@@ -415,6 +415,23 @@ TK_TEST(causes, lack_of_one_that_never_came, "SM-EXCHANGE-25", .ranks = {2, 4}, 
     remove_store(t, store, path);
 }
 
+/* What it does next is not what the others do. */
+TK_TEST(causes, lack_before_another_call, "SM-EXCHANGE-43", .ranks = {2, 4}) {
+    symmem_group *group = tk_group(t, "lacking", NULL, 0);
+    char value = 1, values[SYMMEM_MAX_WORLD_SIZE];
+    tk_group_barrier(t, group);
+    if (t->rank == t->last) {
+        lack(t, t->context);
+        TK_FAILS(t, MISMATCH, symmem_group_all_gather(group, &value, 1, values, LIMIT_MS));
+    } else {
+        TK_FAILS(t, MISMATCH, symmem_group_barrier(group, LIMIT_MS));
+        TK_CHECK_MSG(t, strstr(last_record().message, "NO_SPACE in alloc") != NULL, "%s",
+                     last_record().message);
+    }
+    tk_out_of_band_barrier(t);
+    tk_group_destroy(t, group);
+}
+
 /* It goes on, and ends later for another reason. */
 TK_TEST(causes, lack_long_before_the_end, "SM-EXCHANGE-41", .ranks = {2, 4}, .flags = DEATH) {
     symmem_group *group = tk_world_group(t);
