@@ -2,7 +2,7 @@
 /*
  * Runs whole jobs of two ranks. In each job one call of one rank fails, the n-th of a class. Runs
  * several jobs at a time and checks each. Usage: walk JOB FOLDER [--seed N] [--seconds N] [--lanes
- * N] [--how HOW] [--class NAME] [--nth N]. Without --seconds all of them, otherwise as many as
+ * N] [--how HOW] [--class NAME] [--nth N] [--backend BACKEND]. Without --seconds all of them, otherwise as many as
  * there is time for, in an order that the seed gives. See README.md.
  */
 #include <errno.h>
@@ -37,11 +37,11 @@ static const char *const class_names[FAULTS_CLASSES] = {
     "memory", "mappings", "sockets", "files", "threads", "pidfds", "libraries", "system"};
 
 static struct {
-    const char *job, *folder, *how;
+    const char *job, *folder, *how, *backend;
     unsigned long seed;
     long seconds, lanes, nth;
     int class; /* -1: all */
-} options = {.how = "finalize", .lanes = 8, .class = -1};
+} options = {.how = "finalize", .backend = "shm", .lanes = 8, .class = -1};
 
 static long long now_ms(void) {
     return ranks_now_ns() / 1000000;
@@ -92,7 +92,7 @@ static void start_rank(struct lane *lane, int rank) {
     (void)snprintf(texts[3], sizeof(texts[3]), "%d", LIMIT_MS);
     const char *const arguments[] = {
         options.job, texts[0], "2",         store,    plan->sockets ? sockets : "-",
-        texts[1],    texts[2], options.how, texts[3], NULL};
+        texts[1],    texts[2], options.how, texts[3], options.backend, NULL};
     lane->pids[rank] = ranks_start(lane->folder, rank, arguments);
 }
 
@@ -470,6 +470,8 @@ static void read_options(int argc, char **argv) {
     for (int i = 3; i + 1 < argc; i += 2) {
         if (strcmp(argv[i], "--how") == 0)
             options.how = argv[i + 1];
+        else if (strcmp(argv[i], "--backend") == 0)
+            options.backend = argv[i + 1];
         else if (strcmp(argv[i], "--class") == 0)
             options.class = class_of(argv[i + 1]);
         else if (strcmp(argv[i], "--seed") == 0)
@@ -484,7 +486,7 @@ static void read_options(int argc, char **argv) {
     if (options.lanes < 1 || options.lanes > LANES_MAX || argc < 3) {
         fprintf(stderr,
                 "usage: walk JOB FOLDER [--seed N] [--seconds N] [--lanes 1..%d] "
-                "[--how finalize|exit|again] [--class NAME] [--nth N]\n",
+                "[--how finalize|exit|again] [--class NAME] [--nth N] [--backend shm|PATH]\n",
                 LANES_MAX);
         exit(2);
     }
