@@ -20,6 +20,7 @@ sm_world sm_context_world(const symmem_context *context) {
                       .identity = &context->identity,
                       .liveness = context->liveness,
                       .met = context->met,
+                      .told = context->told,
                       .rank = context->rank,
                       .size = context->world_size,
                       .timeout_ms = context->default_timeout_ms};

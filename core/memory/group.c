@@ -316,6 +316,7 @@ static symmem_status make_session(symmem_group *group) {
         .global_ranks = group->global_ranks,
         .liveness = context->liveness,
         .met = context->met,
+        .told = context->told,
         .identity = &context->identity,
         .point = context->point,
         .point_arg = context->point_arg,

@@ -447,6 +447,32 @@ TK_TEST(causes, lack_long_before_the_end, "SM-EXCHANGE-41", .ranks = {2, 4}, .fl
     TK_CHECK_MSG(t, strstr(last_record().message, "NO_SPACE") == NULL, "%s", last_record().message);
 }
 
+/* They have met, but nothing connects them any more. */
+TK_TEST(causes, lack_of_one_met_before, "SM-EXCHANGE-44", .ranks = {2, 4}) {
+    char path[64];
+    symmem_store *store = other_store(t, path);
+    const symmem_context_options options = other_world(t, store);
+    symmem_context *context = NULL;
+    symmem_group *group = NULL;
+    TK_REQUIRE_OK(t, symmem_init(&options, &context));
+    TK_REQUIRE_OK(t, symmem_group_create(context, "before", NULL, 0, NULL, &group));
+    tk_group_barrier(t, group);
+    TK_OK(t, symmem_group_destroy(group));
+    tk_out_of_band_barrier(t);
+    if (t->rank == t->last) {
+        lack(t, context);
+        TK_OK(t, symmem_finalize(context));
+    }
+    tk_out_of_band_barrier(t);
+    if (t->rank != t->last) {
+        TK_REQUIRE_OK(t, symmem_group_create(context, "later", NULL, 0, NULL, &group));
+        expect_lack(t, symmem_group_barrier(group, tk_limit_ms(t, 400)), t->last);
+        TK_OK(t, symmem_finalize(context));
+    }
+    symmem_context_free(context);
+    remove_store(t, store, path);
+}
+
 /* It is made good: the others never need to know. */
 TK_TEST(causes, lack_that_is_made_good, "SM-EXCHANGE-41", .ranks = {2, 4}) {
     char path[64];

@@ -27,6 +27,13 @@ static bool is_left(int32_t rank) {
     return symmem_store_get(store, key, value, sizeof(value), &bytes, 0) == SYMMEM_OK;
 }
 
+static bool is_marked(void) {
+    uint8_t mark[1];
+    size_t bytes = 0;
+    return symmem_store_get(store, SM_WORLD_PREFIX "/exit/any", mark, sizeof(mark), &bytes, 0) ==
+           SYMMEM_OK;
+}
+
 static void drop(int32_t rank) {
     char key[64];
     key_of("exit", rank, key, sizeof(key));
@@ -117,12 +124,13 @@ TEST("the last that may read it") {
         leave(0, 3);
         leave(1, 3);
         CU_ASSERT(is_left(0) && is_left(1)); /* the third is there and may read */
+        CU_ASSERT(is_marked());
         be_gone(2);
         leave(1, 3); /* it may come yet, to whom rank 1 is the one that is missing */
         CU_ASSERT(!is_left(0) && is_left(1));
         leave(0, 3);
         leave(2, 3);
-        CU_ASSERT(!is_left(0) && !is_left(1) && !is_left(2));
+        CU_ASSERT(!is_left(0) && !is_left(1) && !is_left(2) && !is_marked());
     }
     symmem_store_close(store);
 }
