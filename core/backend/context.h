@@ -125,8 +125,9 @@ sm_world sm_context_world(const symmem_context *context);
 extern const sm_failure_ops sm_context_failure_ops;
 /* Forgets what this rank lacked: it has gone on with other ranks, or `ends`. */
 void sm_context_forget_lack(symmem_context *context, bool ends);
-/* The failure that is told to the peers when this rank ends its part in a group or in the world: the
- * thread's last one in this context, or the rank's lack if that one is no cause. False: none. */
+/* The failure that is told to the peers when this rank ends its part in a group or in the world:
+ * the thread's last one in this context, or the rank's lack if that one is no cause. False: none.
+ */
 bool sm_context_last_failure(symmem_context *context, symmem_error_record *record);
 /* NOT_INITIALIZED with a record for NULL and finalized contexts. */
 symmem_status sm_context_check(const symmem_context *context, const char *operation);

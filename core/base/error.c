@@ -9,10 +9,10 @@
 /* All that a thread has: errors of one never overwrite another's. One variable, so that a function
  * looks its address up once. */
 static _Thread_local struct {
-    sm_scope *innermost;   /* NULL: `base`, whose address is no constant */
-    const char *operation; /* of the public call; NULL: in none */
-    uint64_t context;      /* its number, or 0 */
-    uint64_t failed_in;    /* whose call made the error of `base` */
+    sm_scope *innermost;           /* NULL: `base`, whose address is no constant */
+    const char *operation;         /* of the public call; NULL: in none */
+    uint64_t context;              /* its number, or 0 */
+    uint64_t failed_in;            /* whose call made the error of `base` */
     const sm_failure_ops *failure; /* NULL: a failure leads to nothing */
     void *failure_arg;
     bool holds; /* failure_arg */

@@ -210,9 +210,9 @@ void sm_exit_record_leave(const sm_world *world, const symmem_error_record *reco
         return;
     SM_ATTEMPT(leaving);
     const bool all_met = all_have(has_met, world);
-    const bool leaves = record != NULL && ((sm_exit_record_is_lack(record) &&
-                                            !all_have(is_told, world)) ||
-                                           (!all_met && is_of_an_earlier_job(record)));
+    const bool leaves =
+        record != NULL && ((sm_exit_record_is_lack(record) && !all_have(is_told, world)) ||
+                           (!all_met && is_of_an_earlier_job(record)));
     if (leaves)
         leave_own(world, record);
     const bool marked = leaves || is_marked(world);
@@ -254,8 +254,8 @@ bool sm_exit_record_read(const sm_world *world, int32_t rank, sm_identity *ident
 
 /* A lack is no cause if its rank has gone on for long, or is only late. */
 static bool is_cause_of(const exit_record *found, symmem_status status) {
-    return found->goes_on == 0 || ((status == SYMMEM_PEER_LOST || status == SYMMEM_MISMATCH) &&
-                                   is_recent(found));
+    return found->goes_on == 0 ||
+           ((status == SYMMEM_PEER_LOST || status == SYMMEM_MISMATCH) && is_recent(found));
 }
 
 void sm_exit_record_explain(const sm_world *world, int32_t global_rank, int32_t rank,

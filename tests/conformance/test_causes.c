@@ -235,7 +235,7 @@ TK_TEST(causes, lack_before_the_cleaning_up, "SM-EXCHANGE-42", .ranks = {2, 4}) 
     symmem_handle *handle = tk_handle(t, 4096, tk_world_group(t));
     if (t->rank == t->last) {
         lack(t, t->context);
-        TK_FAILS(t, NOT_SYMMETRIC, symmem_free(t->context, handle)); /* in the context */
+        TK_FAILS(t, NOT_SYMMETRIC, symmem_free(t->context, handle));       /* in the context */
         TK_FAILS(t, INVALID_ARGUMENT, symmem_handle_get_info(NULL, NULL)); /* and in none */
         tk_end_context(t);
     }

@@ -3,9 +3,9 @@
  * One rank of a whole job, from init to finalize with everything in between, of which one call may
  * fail. Usage: job RANK SIZE STORE SOCKETS CLASS NTH HOW LIMIT_MS BACKEND. SOCKETS is a folder or
  * "-". With NTH -1 no call fails; with 0 none fails either, but they are counted. With a backend
- * other than shm, which is an engine that all ranks start together, the ranks join. HOW says what it does after
- * a failed call of symmem: "finalize", "exit", or "again", which repeats that call and then
- * finalizes. It reports on standard output, and walk.c checks the report.
+ * other than shm, which is an engine that all ranks start together, the ranks join. HOW says what
+ * it does after a failed call of symmem: "finalize", "exit", or "again", which repeats that call
+ * and then finalizes. It reports on standard output, and walk.c checks the report.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -68,7 +68,7 @@ static symmem_status life_note_at(symmem_status status, int line) {
 /* Once an operation on a handle has failed it is the ranks' common business. */
 static bool may_go_again(void) {
     static const char *const calls[] = {
-        "store_",        "init",         "group_",  "alloc", "rendezvous", "pool_",       "free",
+        "store_",        "init",         "group_",  "alloc", "rendezvous", "pool_",        "free",
         "stream_create", "event_create", "device_", "get_",  "has_mu",     "handle_reset", "join"};
     for (size_t i = 0; goes_again && i < sizeof(calls) / sizeof(calls[0]); i++)
         if (strncmp(life_call + strlen("symmem_"), calls[i], strlen(calls[i])) == 0)
@@ -216,7 +216,8 @@ out:
     return status;
 }
 
-/* --- with an engine that all ranks start together ---------------------------------------------- */
+/* --- with an engine that all ranks start together ----------------------------------------------
+ */
 
 /* Peers by rank and offset, as there are no pointers to their memory. */
 static symmem_status exchange_by_offset(const struct life *life, struct life_objects *own) {

@@ -17,7 +17,7 @@ static inline sm_ipc_tag tag_for(uint64_t sequence, int32_t source) {
 }
 
 static inline symmem_status send_to(sm_ipc *from, sm_ipc *to, const sm_ipc_tag *tag, const int *fds,
-                             int count) {
+                                    int count) {
     uint8_t address[SM_IPC_ADDRESS_MAX];
     uint32_t bytes;
     sm_ipc_address(to, address, &bytes);
