@@ -30,7 +30,7 @@ static void keep(symmem_context *context, const symmem_error_record *error) {
     }
     context->lack = *error;
     for (size_t i = 0; i < sizeof(context->told) / sizeof(context->told[0]); i++)
-        __atomic_store_n(&context->told[i], 0, __ATOMIC_RELAXED); /* nobody knows this one */
+        __atomic_store_n(&context->told[i], 0, __ATOMIC_RELAXED); /* no rank knows this one */
     /* Relaxed: a lack that is kept at this moment may be missed by another thread's look. */
     atomic_store_explicit(&context->has_lack, true, memory_order_relaxed);
 }

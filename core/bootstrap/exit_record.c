@@ -120,8 +120,9 @@ typedef struct survey {
     bool any_there, any_to_come;
 } survey;
 
-/* Of all ranks if `marked`: some have left a record. Else only those that this one has not met may
- * have. A rank that was met and is not there has gone. False: there was no time. */
+/* Looks at all ranks if `marked`, because some have left a record. Without the mark only ranks that
+ * this one has not met may have. A rank that was met and is not there has gone. Returns false if
+ * there was no time for all. */
 static bool look_around(const sm_world *world, bool marked, survey *seen) {
     const uint64_t until_ns = sm_now_ns() + SM_LAST_LOOKS_NS; /* finalize does not wait */
     memset(seen, 0, sizeof(*seen));

@@ -63,7 +63,7 @@ static int32_t named_rank(const symmem_error_record *record) {
     return rank;
 }
 
-/* Asks the groups for what has been told, and the store for what ranks left that told nobody. */
+/* Asks the groups for what ranks have told, and then the store for their exit records. */
 static void ask_all(symmem_context *context, symmem_group *group, int32_t named,
                     symmem_error_record *record) {
     const size_t before = strlen(record->message);
