@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # findings.sh FILE...: from result files of the suite (--report json=FILE) a table of requirements by engines,
-# for FINDINGS.md. A column is a file. A row is a requirement that a case of some file found violated, with
-# the cases.
+# for FINDINGS.md. A column is an engine as it describes itself, with all files of its runs. A row is a
+# requirement that a case of some run found violated, with the cases; a case that the end of the run cut off
+# says nothing.
 set -u
 [ "$#" -gt 0 ] || { echo "usage: findings.sh FILE..." >&2; exit 1; }
 jq -rs '
     def bad: .status == "failed" or .status == "error";
+    def cut: any(.findings[]?; .message // "" | contains("the run was interrupted"));
     def violated: [.findings[]? | .requirement // "" | split(",")[] | select(. != "")] as $named |
         if $named == [] then .requirements else $named end;
     def cases($id): [.results[] | select(bad and (violated | index($id))) | .test] | unique;
@@ -15,8 +17,9 @@ jq -rs '
             (if $cases | length > 3 then " and \($cases | length - 3) more" else "" end)
         elif any(.results[]; .status == "passed" and (.requirements | index($id))) then "held"
         else "not tested" end;
-    . as $runs |
-    "| requirement | " + ([.[].description] | join(" | ")) + " |",
-    "| --- |" + ("" + ([.[] | " --- |"] | join(""))),
-    ([.[].results[] | select(bad) | violated[]] | unique[]) as $id |
+    [group_by(.description)[] | {description: .[0].description, results: [.[].results[] | select(cut | not)]}]
+        as $runs |
+    "| requirement | " + ([$runs[].description] | join(" | ")) + " |",
+    "| --- |" + ("" + ([$runs[] | " --- |"] | join(""))),
+    ([$runs[].results[] | select(bad) | violated[]] | unique[]) as $id |
     "| " + $id + " | " + ([$runs[] | cell($id)] | join(" | ")) + " |"' "$@"

@@ -180,6 +180,13 @@ class NamedBackend : public c10d::Backend {
     }
 };
 
+void forget_group(const std::string &name) {
+    try {
+        c10d::unregister_process_group(name);
+    } catch (const std::exception &) { // there is none, or the process ends
+    }
+}
+
 /* PyTorch's registry does not keep it alive. */
 ProcessGroupPtr make_group(const std::string &name, int rank, int world_size,
                            [[maybe_unused]] int device, const StorePtr &store) {
@@ -194,9 +201,7 @@ ProcessGroupPtr make_group(const std::string &name, int rank, int world_size,
     }
 #endif
     group->setGroupName(name);
-    if (c10d::is_process_group_registered(name)) {
-        c10d::unregister_process_group(name);
-    }
+    forget_group(name); // one that a failed call left; PyTorch before 2.12 cannot be asked
     c10d::register_process_group(name, group);
     put_group_info(name, rank, world_size, store);
     return group;

@@ -133,6 +133,54 @@ def test_operands():
     fails("cannot compute with elements of Float8", ops.one_shot_all_reduce, small, "sum", WORLD)
 
 
+def test_tensors_that_are_not_symmetric():
+    plain, group = torch.ones(4), WORLD
+    for name, arguments in (
+        ("one_shot_all_reduce", (plain, "sum", group)),
+        ("two_shot_all_reduce_", (plain, "sum", group)),
+        ("multimem_all_reduce_", (plain, "sum", group)),
+        ("nvshmem_broadcast", (plain, 0, group)),
+        ("nvshmem_all_to_all", (plain, torch.ones(4), group)),
+        ("nvshmem_put", (plain, 0)),
+        ("nccl_get", (plain, 0)),
+    ):
+        fails("must be allocated with", getattr(torch.ops.symm_mem, name), *arguments)
+    assert symm_mem.rendezvous(plain, group) is None
+    fails("stream_write|uint32", torch.ops.symm_mem.stream_write_value32_, plain, 0, 1)
+
+
+def test_tensors_of_another_device():
+    """PyTorch finds the kernel by the first tensor; what stands beside it is looked at here."""
+    tensor, handle = meet(4)
+    other = torch.empty(4, device="meta")
+    ops = torch.ops.symm_mem
+    for name, arguments in (
+        ("one_shot_all_reduce_out", (tensor, "sum", WORLD, other)),
+        ("two_shot_all_reduce_out", (tensor, "sum", WORLD, other)),
+        ("one_shot_all_reduce_copy", (tensor, other, "sum", WORLD)),
+        ("multimem_one_shot_all_reduce_out", (tensor, "sum", WORLD, other)),
+        ("nvshmem_all_to_all", (tensor, other, WORLD)),
+    ):
+        fails("CPU tensor|meta|Meta", getattr(ops, name), *arguments)
+    handle.barrier()
+
+
+def test_group_without_a_store():
+    group = dist.ProcessGroup(rank(), size())
+    torch._C._distributed_c10d._register_process_group("storeless", group)
+    try:
+        tensor = symm_mem.empty(4, device="cpu")
+        fails(
+            '"storeless" has no store.*init_process_group or new_group',
+            symm_mem.rendezvous,
+            tensor,
+            "storeless",
+        )
+    finally:
+        torch._C._distributed_c10d._unregister_process_group("storeless")
+    meet(4)[1].barrier()
+
+
 def test_overlapping_output():
     tensor, _ = meet(64)
     fails(
@@ -188,17 +236,18 @@ def test_worker_of_a_data_loader():
 # --- whole programs -------------------------------------------------------------------------------
 
 
-def program(text: str, *, path: str | None = None) -> subprocess.CompletedProcess[str]:
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("RANK", "WORLD", "LOCAL"))
-    }
+def environment(path: str | None) -> dict[str, str]:
+    """That of no job, with this package, behind `path`."""
     folders = [path or "", str(pathlib.Path(symmem_torch.__file__).parents[1])]
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
+    own = {"PYTHONPATH": os.pathsep.join(filter(None, folders))}
+    ranks = ("RANK", "WORLD", "LOCAL")
+    return {name: text for name, text in os.environ.items() if not name.startswith(ranks)} | own
+
+
+def program(text: str, *, path: str | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(text)],
-        env=environment,
+        env=environment(path),
         capture_output=True,
         text=True,
         timeout=120,
@@ -247,14 +296,92 @@ def test_memory_of_before_the_process_group():
 
 
 @pytest.mark.here
-def test_another_torch(tmp_path):
-    package = tmp_path / "symmem_torch"
-    package.mkdir()
+def test_signal_that_does_not_come():
+    result = program("""
+        import datetime, tempfile, torch, symmem_torch
+        import torch.distributed as dist
+        import torch.distributed._symmetric_memory as symm_mem
+        limit = datetime.timedelta(seconds=1)
+        store = dist.FileStore(tempfile.mktemp(), 1)
+        store.set_timeout(limit)
+        dist.init_process_group("gloo", store=store, rank=0, world_size=1, timeout=limit)
+        tensor = symm_mem.empty(4, dtype=torch.int64, device="cpu")
+        symm_mem.rendezvous(tensor, "0").barrier()
+        for wait in (
+            lambda: torch.ops.symm_mem.nccl_wait_for_signal(tensor, 1),
+            lambda: torch.ops.symm_mem.nvshmem_wait_for_signal(tensor, 1, 0),
+        ):
+            try:
+                wait()
+            except RuntimeError as error:
+                assert "the signal is 0 and not 1 [TIMEOUT, group 0" in str(error), error
+            else:
+                raise SystemExit("no exception")
+    """)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.here
+def test_end_without_destroy(tmp_path):
+    """What ranks do not give back is given back when they end, and none waits for another."""
+    (tmp_path / "rank.py").write_text(textwrap.dedent("""
+        import sys, torch, symmem_torch
+        import torch.distributed as dist
+        import torch.distributed._symmetric_memory as symm_mem
+        rank = int(sys.argv[1])
+        store = dist.FileStore(sys.argv[2], 2)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+        tensor = symm_mem.empty(4, device="cpu")
+        handle = symm_mem.rendezvous(tensor, "0")
+        handle.barrier()
+        with symmem_torch.use_mem_pool(symm_mem.get_mem_pool("cpu")):
+            pooled = torch.ones(8)
+        torch.ops.symm_mem.one_shot_all_reduce(pooled, "sum", "0")
+        dist.barrier()
+        if rank == 1:
+            raise SystemExit(3)
+        torch.distributed._kept = (tensor, handle, pooled)  # until the interpreter's end
+    """))
+    before = set(os.listdir("/dev/shm"))
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "rank.py", str(rank), str(tmp_path / "store")],
+            cwd=tmp_path,
+            env=environment(None),
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    errors = [process.communicate(timeout=100)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 3], errors
+    assert not any("rror" in text or "egmentation" in text for text in errors), errors
+    left = set(os.listdir("/dev/shm")) - before
+    assert not any("symmem" in name for name in left), left
+
+
+def other_package(folder: pathlib.Path, version: str) -> None:
+    """The package with a library that it was not built with."""
+    package = folder / "symmem_torch"
+    (package / "lib").mkdir(parents=True)
     source = pathlib.Path(symmem_torch.__file__).parent
     for file in source.glob("*.py"):
         (package / file.name).symlink_to(file.resolve())
-    (package / "lib").mkdir()
-    (package / "lib" / "torch_version").write_text("2.10.0\n")
+    (package / "lib" / "torch_version").write_text(version + "\n")
+
+
+@pytest.mark.here
+def test_library_that_does_not_fit(tmp_path):
+    other_package(tmp_path, torch.__version__)
+    (tmp_path / "symmem_torch" / "lib" / "libsymmem_torch.so").write_text("no library")
+    result = program("import symmem_torch", path=str(tmp_path))
+    assert result.returncode == 1 and "does not fit this torch" in result.stderr, result.stderr
+    assert "pip install" in result.stderr
+
+
+@pytest.mark.here
+def test_another_torch(tmp_path):
+    other_package(tmp_path, "2.10.0")
     result = program("import symmem_torch", path=str(tmp_path))
     assert (
         result.returncode == 1 and "was built against torch 2.10.0" in result.stderr

@@ -86,6 +86,21 @@ def test_captured_graph():
         assert not torch.cuda.is_current_stream_capturing()
 
 
+def test_captured_collective_of_the_process_group():
+    with symmem_torch.enable():
+        tensor = torch.zeros(4, device="cuda")
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            dist.all_reduce(tensor.add_(rank() + 1))
+            tensor.mul_(2)
+        assert tensor.eq(0).all()
+        expected = 0
+        for _ in range(2):
+            graph.replay()
+            expected = 2 * (size() * expected + size() * (size() + 1) // 2)
+            assert tensor.eq(expected).all()
+
+
 def test_what_a_gpu_answers():
     with symmem_torch.enable():
         kinds = torch._C._autograd.DeviceType

@@ -23,7 +23,7 @@ import torch.distributed.distributed_c10d as c10d
 from torch._C._autograd import DeviceType
 from torch._C._distributed_c10d import _SymmetricMemory
 
-from . import _streams
+from . import _reads, _streams
 from ._pool import ALLOCATOR, POOL, MemPool, use_mem_pool
 
 CPU = torch.device("cpu")
@@ -264,6 +264,9 @@ def _register_kernels() -> None:
     for operator, name in FUNCTIONS.items():
         function = getattr(symm_mem, name, None)
         if function is not None:
+            _kernels.impl(operator, _served_on_cpu(function), "CPU")
+    for operator, function in _reads.KERNELS.items():
+        if hasattr(torch.ops.symm_mem, operator):  # not every version has all
             _kernels.impl(operator, _served_on_cpu(function), "CPU")
 
 

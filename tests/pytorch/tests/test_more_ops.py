@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Operators of PyTorch's NCCL and NVSHMEM backends that symmem has no call for, and those that
+wait for words.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+import torch
+import torch.distributed._symmetric_memory as symm_mem
+
+import symmem_torch
+from support import WORLD, fails, inputs, meet, rank, size
+
+ops = torch.ops.symm_mem
+
+
+def needs(name: str):
+    return pytest.mark.skipif(
+        not hasattr(ops, name), reason=f"this version of PyTorch has no {name}"
+    )
+
+
+# --- data with a signal ---------------------------------------------------------------------------
+
+
+@needs("nccl_put_with_signal")
+def test_nccl_put_with_signal():
+    to, source = (rank() + 1) % size(), (rank() - 1) % size()
+    tensor, handle = meet(4096)
+    for value in (1, 2, 7):
+        tensor.fill_(10 * value + rank())
+        handle.barrier()
+        ops.nccl_put_with_signal(tensor[: 4096 // 2], value, to)
+        ops.nccl_wait_for_signal(tensor, value)
+        assert tensor[:2048].eq(10 * value + source).all()
+        ops.nccl_wait_for_signal(tensor, value - 1)  # a smaller one is there too
+        handle.barrier()
+    fails("peer must be in", ops.nccl_put_with_signal, tensor, 1, size())
+    fails("allocated with", ops.nccl_put_with_signal, torch.ones(4), 1, 0)
+    handle.barrier()
+
+
+@needs("nvshmem_put_with_signal")
+def test_nvshmem_put_with_signal():
+    to, source = (rank() + 1) % size(), (rank() - 1) % size()
+    tensor, handle = meet(64, dtype=torch.int32)
+    sigpad, _ = meet(2, dtype=torch.int64)
+    for value in (5, 3):  # it is set, and so may fall
+        tensor.fill_(value + rank())
+        handle.barrier()
+        ops.nvshmem_put_with_signal(tensor, sigpad[1:], value, to)
+        ops.nvshmem_wait_for_signal(sigpad[1:], value, source)
+        assert tensor.eq(value + source).all() and sigpad.tolist() == [0, value]
+        handle.barrier()
+    narrow, _ = meet(1, dtype=torch.int32)
+    fails("8 bytes", ops.nvshmem_put_with_signal, tensor, narrow, 1, to)
+    fails("peer must be in", ops.nvshmem_wait_for_signal, sigpad, 1, size())
+    handle.barrier()
+
+
+# --- a product whose input arrives ----------------------------------------------------------------
+
+
+def test_async_input_mm():
+    chunks, rows = 4, 32
+    values, other = inputs((rows, 24))[rank()], inputs((24, 16))[0]
+    a = torch.zeros(rows, 24)
+    signals = torch.zeros(chunks, dtype=torch.uint32)
+
+    def arrive() -> None:
+        for chunk in (2, 3, 0, 1):
+            part = slice(chunk * rows // chunks, (chunk + 1) * rows // chunks)
+            a[part] = values[part]
+            ops.stream_write_value32_(signals, chunk, 1)
+            time.sleep(0.01)
+
+    thread = threading.Thread(target=arrive)
+    thread.start()
+    out = ops._async_input_mm(a, other, signals, 2)
+    thread.join()
+    assert out.equal(values @ other)
+    turned = ops._async_input_mm(a, other.t().contiguous().t(), signals, 0)
+    assert turned.equal(values @ other)
+    fails("multiplied", ops._async_input_mm, a, other.t(), signals, 0)
+    fails("flat uint32", ops._async_input_mm, a, other, torch.zeros(4), 0)
+    fails("OUT_OF_RANGE|INVALID_ARGUMENT", ops._async_input_mm, a, other, signals, chunks)
+
+
+# --- all-to-all by ranks and experts --------------------------------------------------------------
+
+
+def sections(splits: list[list[int]], owner: int, experts: int) -> list[list[torch.Tensor]]:
+    """What each rank has for each expert of the owner: rows that say whose they are."""
+    return [
+        [
+            torch.full((splits[source][owner * experts + expert], 3), source * 100.0 + expert)
+            for expert in range(experts)
+        ]
+        for source in range(size())
+    ]
+
+
+@needs("all_to_all_vdev_2d")
+@pytest.mark.parametrize("align", (None, 4))
+def test_all_to_all_by_experts_and_back(align):
+    experts, room = 2, 64
+    splits = [
+        [(source + 2 * part) % 4 for part in range(size() * experts)] for source in range(size())
+    ]
+    tensor, handle = meet((room, 3))
+    out, _ = meet((room, 3))
+    in_splits, _ = meet(size() * experts, dtype=torch.int64)
+    places, _ = meet((2, size() * experts), dtype=torch.int64)
+    in_splits.copy_(torch.tensor(splits[rank()]))
+    mine = [sections(splits, owner, experts)[rank()] for owner in range(size())]
+    rows = torch.cat([part for parts in mine for part in parts])
+    tensor[: len(rows)] = rows
+    ops.all_to_all_vdev_2d(tensor, out, in_splits, places, WORLD, align)
+    expected = sections(splits, rank(), experts)
+    for index, (length, begin) in enumerate(places.t().tolist()):
+        expert, source = divmod(index, size())
+        assert out[begin : begin + length].equal(expected[source][expert])
+        assert source > 0 or begin % (align or 1) == 0
+    back, _ = meet((room, 3))
+    back_places, _ = meet((2, size() * experts), dtype=torch.int64)
+    ops.all_to_all_vdev_2d_offset(out, back, places, back_places, WORLD)
+    assert back[: len(rows)].equal(rows)
+    assert back_places[0].tolist() == splits[rank()]
+    in_splits.fill_(room)
+    fails(
+        "splits are larger", ops.all_to_all_vdev_2d, tensor, out, in_splits, places, WORLD, align
+    )
+    fails("same dtype", ops.all_to_all_vdev_2d, tensor, places, in_splits, places, WORLD, align)
+    handle.barrier()
+
+
+# --- blocks and tiles -----------------------------------------------------------------------------
+
+
+@needs("tile_reduce")
+def test_tile_reduce():
+    values = inputs((8, 12))
+    tensor, handle = meet((8, 12))
+    tensor.copy_(values[rank()])
+    expected = torch.stack(values).sum(0)
+    for root in range(size()):
+        out, _ = meet((8, 12))
+        ops.tile_reduce(tensor[2:5, 4:8], out[2:5, 4:8], root, WORLD)
+        expected_here = torch.zeros(8, 12)
+        if rank() == root:
+            expected_here[2:5, 4:8] = expected[2:5, 4:8]
+        assert out.equal(expected_here)
+    fails("only sum", ops.tile_reduce, tensor, tensor, 0, WORLD, "max")
+    fails("roots must be in", ops.tile_reduce, tensor, tensor, size(), WORLD)
+    handle.barrier()
+
+
+@needs("multi_root_tile_reduce")
+def test_multi_root_tile_reduce():
+    values = inputs((4, 4 * size()), torch.bfloat16)
+    tensor, _ = meet((4, 4 * size()), dtype=torch.bfloat16)
+    tensor.copy_(values[rank()])
+    tiles = [tensor[:, 4 * root : 4 * root + 4] for root in range(size())]
+    out, _ = meet((4, 4), dtype=torch.bfloat16)
+    ops.multi_root_tile_reduce(tiles, out, list(range(size())), WORLD)
+    own = torch.stack([value.float() for value in values]).sum(0)[:, 4 * rank() : 4 * rank() + 4]
+    assert out.float().equal(own)
+    fails("each of them once", ops.multi_root_tile_reduce, tiles, out, [0] * size(), WORLD)
+
+
+@needs("nccl_reduce_scatter_offset")
+@pytest.mark.parametrize("dim", (0, 1))
+def test_reduce_scatter_offset(dim):
+    values = inputs((4 * size(), 6 * size()), torch.int32)
+    tensor, _ = meet((4 * size(), 6 * size()), dtype=torch.int32)
+    tensor.copy_(values[rank()])
+    expected = torch.stack(values).sum(0).to(torch.int32)
+    plain = expected.chunk(size(), dim)[rank()]
+    out = [torch.zeros(plain.shape, dtype=torch.int32)]
+    symm_mem.reduce_scatter_offset(tensor, out, WORLD, dim=dim)
+    assert out[0].equal(plain)
+    offsets = [1, 3] if rank() >= 0 else []
+    last = size() - 1
+    blocks = [expected.narrow(dim, 0, 1), expected.narrow(dim, 1, 2)]
+    out = [torch.zeros(block.shape, dtype=torch.int32) for block in blocks if rank() == last]
+    ops.nccl_reduce_scatter_offset(tensor, out, WORLD, dim, offsets, [last, last])
+    assert all(one.equal(block) for one, block in zip(out, blocks))
+    fails("a tensor of its shape", ops.nccl_reduce_scatter_offset, tensor, [], WORLD, dim)
+    fails("must rise", ops.nccl_reduce_scatter_offset, tensor, [], WORLD, dim, [2, 1], [0, 0])
+
+
+@needs("nccl_all_to_all_nd")
+@pytest.mark.parametrize("flat", (True, False))
+def test_all_to_all_nd(flat):
+    rows, columns = 3, 5
+    values = inputs((rows, size(), columns))
+    tensor, _ = meet((rows, size() * columns) if flat else (rows, size(), columns))
+    tensor.copy_(values[rank()].view(tensor.shape))
+    out = torch.zeros((size() * rows, columns) if flat else (size(), rows, columns))
+    symm_mem.all_to_all_nd(tensor, out, 1, 0, group=WORLD)
+    assert out.view(size(), rows, columns).equal(
+        torch.stack([value[:, rank()] for value in values])
+    )
+    values = inputs((size(), rows, columns))
+    tensor, _ = meet((size() * rows, columns) if flat else (size(), rows, columns))
+    tensor.copy_(values[rank()].view(tensor.shape))
+    out = torch.zeros((rows, size() * columns) if flat else (rows, size(), columns))
+    symm_mem.all_to_all_nd(tensor, out, 0, 1, group=WORLD)
+    expected = torch.stack([value[rank()] for value in values], 1)
+    assert out.view(rows, size(), columns).equal(expected)
+    fails("must be 0 and 1", ops.nccl_all_to_all_nd, tensor, out, 0, 0, WORLD)
+
+
+def test_tensors_of_the_pool():
+    with symmem_torch.use_mem_pool(symm_mem.get_mem_pool("cpu")):
+        other, tile = torch.zeros(5), torch.ones(2, 3).mul_(rank() + 1)
+    if hasattr(ops, "tile_reduce"):
+        with symmem_torch.use_mem_pool(symm_mem.get_mem_pool("cpu")):
+            out = torch.zeros(2, 3)
+        ops.tile_reduce(tile, out, 0, WORLD)
+        assert out.eq(size() * (size() + 1) / 2 if rank() == 0 else 0).all()
+    assert other.eq(0).all()
