@@ -49,7 +49,8 @@ typedef struct sm_world {
     const char *socket_dir;      /* or NULL */
     const sm_identity *identity; /* own; NULL: it is not known */
     sm_liveness *liveness;
-    const uint64_t *met; /* bits of the ranks that messages reach; NULL: none */
+    const uint64_t *met;  /* bits of the ranks that messages have reached; NULL: none */
+    const uint64_t *told; /* and of those that messages have told of this rank's end */
     int32_t rank, size;
     uint32_t timeout_ms;
 } sm_world;
@@ -65,6 +66,11 @@ void sm_member_withdraw(const sm_world *world, const sm_member *own);
 /* Leaves the reason why this rank ended before its peers met it, see exit_record.c. Called at the
  * context's end, after its member key is removed. `record` is NULL if nothing failed. */
 void sm_exit_record_leave(const sm_world *world, const symmem_error_record *record);
+/* Whether the record is of a lack of the rank itself. Wrong arguments and the failures of peers do
+ * not count. */
+bool sm_exit_record_is_lack(const symmem_error_record *record);
+/* Leaves the record of a rank that goes on, in case it ends before it finalizes. */
+void sm_exit_record_note(const sm_world *world, const symmem_error_record *record);
 /* Removes the exit record of an earlier process of this rank. Called at the context's beginning. */
 void sm_exit_record_clear(const sm_world *world);
 /* Whether `rank` has left a recent exit record, and whose it is. *earlier_job_p tells whether that

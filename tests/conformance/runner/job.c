@@ -20,6 +20,14 @@ bool job_read(int fd, void *bytes, size_t count) {
     return true;
 }
 
+struct arena *runner_make_arena(struct runner *runner) {
+    runner->arena_fd =
+        runner->options.launcher != NULL ? arena_descriptor(sizeof(struct arena)) : -1;
+    if (runner->options.launcher != NULL && runner->arena_fd < 0)
+        return NULL;
+    return arena_create(runner->arena_fd);
+}
+
 static bool write_all(int fd, const void *bytes, size_t count) {
     for (size_t done = 0; done < count;) {
         ssize_t some = write(fd, (const char *)bytes + done, count - done);

@@ -3,20 +3,6 @@
 
 #include <sys/prctl.h>
 
-/* What the user's environment says must not steer contexts that the kit or a test makes. A BLAS
- * that a backend loads shall start no threads: ranks are many already, and threads that stay would
- * be found left over. */
-void runner_settle_environment(void) {
-    static const char *const names[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "SYMMEM_BACKEND",
-                                        "SYMMEM_STORE"};
-    static const char *const threads[] = {"OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS",
-                                          "MKL_NUM_THREADS", "BLIS_NUM_THREADS"};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        unsetenv(names[i]);
-    for (size_t i = 0; i < sizeof(threads) / sizeof(threads[0]); i++)
-        setenv(threads[i], "1", 1);
-}
-
 /* Or files of our own would lie where all processes write. */
 static void open_standard_files(void) {
     int fd;
@@ -117,14 +103,6 @@ static enum runner_exit run_planned(struct runner *runner) {
     runner->reported = true;
     enum runner_exit status = report_end(runner);
     return runner->interrupted != 0 ? RUNNER_FAILED : status;
-}
-
-struct arena *runner_make_arena(struct runner *runner) {
-    runner->arena_fd =
-        runner->options.launcher != NULL ? arena_descriptor(sizeof(struct arena)) : -1;
-    if (runner->options.launcher != NULL && runner->arena_fd < 0)
-        return NULL;
-    return arena_create(runner->arena_fd);
 }
 
 static enum runner_exit run_opened(struct runner *runner) {

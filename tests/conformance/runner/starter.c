@@ -16,6 +16,20 @@ struct starter {
     struct runner runner;
 };
 
+/* What the user's environment says must not steer contexts that the kit or a test makes. A BLAS
+ * that a backend loads shall start no threads: ranks are many already, and threads that stay would
+ * be found left over. */
+void runner_settle_environment(void) {
+    static const char *const names[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "SYMMEM_BACKEND",
+                                        "SYMMEM_STORE"};
+    static const char *const threads[] = {"OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS",
+                                          "MKL_NUM_THREADS", "BLIS_NUM_THREADS"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        unsetenv(names[i]);
+    for (size_t i = 0; i < sizeof(threads) / sizeof(threads[0]); i++)
+        setenv(threads[i], "1", 1);
+}
+
 /* As symmem_init reads them, but of a context of its own: the first that is set. */
 static void read_place(struct starter_hello *hello) {
     static const char *const names[][2] = {{"RANK", "WORLD_SIZE"},
