@@ -149,22 +149,6 @@ def test_tensors_that_are_not_symmetric():
     fails("stream_write|uint32", torch.ops.symm_mem.stream_write_value32_, plain, 0, 1)
 
 
-def test_tensors_of_another_device():
-    """PyTorch finds the kernel by the first tensor; what stands beside it is looked at here."""
-    tensor, handle = meet(4)
-    other = torch.empty(4, device="meta")
-    ops = torch.ops.symm_mem
-    for name, arguments in (
-        ("one_shot_all_reduce_out", (tensor, "sum", WORLD, other)),
-        ("two_shot_all_reduce_out", (tensor, "sum", WORLD, other)),
-        ("one_shot_all_reduce_copy", (tensor, other, "sum", WORLD)),
-        ("multimem_one_shot_all_reduce_out", (tensor, "sum", WORLD, other)),
-        ("nvshmem_all_to_all", (tensor, other, WORLD)),
-    ):
-        fails("CPU tensor|meta|Meta", getattr(ops, name), *arguments)
-    handle.barrier()
-
-
 def test_group_without_a_store():
     group = dist.ProcessGroup(rank(), size())
     torch._C._distributed_c10d._register_process_group("storeless", group)
