@@ -115,8 +115,8 @@ def test_functional_collectives():
 
 @pytest.mark.ranks(2)
 def test_compiled_all_reduce():
-    """Inductor makes the all-reduce of a small buffer a one-shot one, in symmetric memory. A product
-    needs no compiler of C++, which would take most of a minute.
+    """Inductor makes the all-reduce of a small buffer a one-shot one, in symmetric memory. A
+    product needs no compiler of C++, which would take most of a minute.
     """
     from torch._inductor import config
     from torch._inductor.utils import fresh_cache, run_and_get_code
