@@ -111,7 +111,7 @@ def all_to_all_vdev_2d(
     group_name: str,
     major_align: int | None = None,
 ) -> None:
-    """Rows for the experts of each rank, by ranks, are received by experts, whose rows are aligned."""
+    """Rows for experts, ordered by ranks, are received by experts, whose rows are aligned."""
     align = 1 if major_align is None else major_align
     _check(align > 0, "major_align must be positive")
     _check_rows(input, out, in_splits, out_splits_offsets)
