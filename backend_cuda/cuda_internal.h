@@ -73,8 +73,8 @@ typedef struct cuda_device {
     CUmemoryPool scratch; /* NULL: not made yet */
     CUstream control;     /* poisons and resets, in the order of the calls, in a queue of its own */
     atomic_bool late;     /* the last wait for it timed out */
-    cuda_private_stream *private_streams; /* idle ones */
-    CUevent events[CUDA_KEPT_EVENTS];     /* inflight.c; under the instance's lock */
+    cuda_private_stream *private_streams;        /* idle ones */
+    struct cuda_event *events[CUDA_KEPT_EVENTS]; /* event.c; under the instance's lock */
     int32_t event_count;
 } cuda_device;
 
@@ -84,6 +84,7 @@ typedef struct cuda_device {
 #define CUDA_LARGE_BLOCK_BYTES 65536
 
 typedef struct cuda_pending cuda_pending;
+typedef struct cuda_event cuda_event;
 typedef struct cuda_capture cuda_capture;
 typedef struct cuda_graph_end cuda_graph_end;
 typedef struct cuda_staging cuda_staging;
@@ -114,6 +115,7 @@ typedef struct cuda_instance {
     cuda_device devices[CUDA_MAX_DEVICES];
     cuda_pending *pending, **pending_end;
     uint64_t looks;                /* passes over pending work */
+    uint64_t collections;          /* of any number of passes */
     uint64_t last_number;          /* of pending work */
     _Atomic int32_t pending_count; /* counts work until its failures are reported */
     struct cuda_stream *streams;
@@ -138,10 +140,14 @@ typedef struct cuda_stream {
     CUstream native;
     int32_t device;
     bool wrapped;
-    cuuint64_t capture; /* the one that began here; 0: none */
-    int32_t users;      /* under the instance's lock: the owner, and pending work */
-    bool given_up;      /* under the instance's lock: destroyed, and chunk waits are canceled */
-    uint64_t busy_at;   /* under the instance's lock: the last pass that found unfinished work */
+    cuuint64_t capture;  /* the one that began here; 0: none */
+    int32_t users;       /* under the instance's lock: the owner, and pending work */
+    int32_t trim_at;     /* under the instance's lock: users for which a trim is due */
+    atomic_bool crowded; /* it is due */
+    bool given_up;       /* under the instance's lock: destroyed, and chunk waits are canceled */
+    uint64_t busy_at;    /* under the instance's lock: the last pass that found unfinished work */
+    uint64_t asked_at;   /* under the instance's lock: the collection that asked for the newest */
+    uint64_t over_to;    /* under the instance's lock: ordered entries up to that number are over */
     _Atomic uint64_t notes;     /* number of entries so far */
     symmem_error_record record; /* the first failure; status OK: none. Under the same lock */
 } cuda_stream;
@@ -163,7 +169,8 @@ typedef struct cuda_needs {
     const cuda_signal_op *signal; /* its fault */
     cuda_graph *graph;
     cuda_staging *staging;
-    bool told; /* its failure has been reported, and is not checked any more */
+    bool told;    /* its failure has been reported, and is not checked any more */
+    void **end_p; /* where the event behind it is stored for the core; see symmem_exec */
 } cuda_needs;
 
 /* What a capture holds, and later its graph. */
@@ -201,8 +208,9 @@ struct cuda_graph {
 /* Work of a stream that is not known to be over. */
 struct cuda_pending {
     cuda_pending *next;
-    CUevent done; /* NULL: the driver had none, and it is not over before the context is lost */
-    bool ended;   /* or it was waited for instead */
+    /* NULL: the driver had none, and it is not over before the context is lost */
+    cuda_event *done;
+    bool ended; /* or it was waited for instead */
     int32_t device;
     cuda_stream *stream;
     cuda_graph *graph;
@@ -451,8 +459,6 @@ symmem_status cuda_pending_make(cuda_stream *stream, const char *operation,
                                 cuda_pending **pending_p);
 /* Frees an entry whose work was never enqueued. NULL is a no-op. */
 void cuda_pending_drop(cuda_instance *instance, cuda_pending *pending);
-/* For work that is over, with the context. */
-void cuda_kept_events_end(cuda_instance *instance, int32_t device);
 /* After enqueueing: keeps references, watches the signal operation, and takes over what the work
  * needs. It takes them over on failure too, which means that the driver recorded no event. */
 symmem_status cuda_pending_add(cuda_pending *pending, const symmem_exec *exec,
@@ -471,6 +477,13 @@ void cuda_orphan(cuda_pending *orphan, CUstream native, const symmem_exec *exec,
                  const cuda_needs *needs, const char *operation);
 /* Collects all work that is over: reports failures, releases references. */
 void cuda_collect(cuda_instance *instance);
+/* Collects work of one stream once many entries have gathered there, by a single query, which takes
+ * the host as long as much of a launch. */
+void cuda_trim(cuda_stream *stream);
+/* Makes the next check of that handle look for failures, as a kernel does that fails. */
+void cuda_note_failure(const symmem_peers *peers);
+/* Whether work in flight with those peers has failed, and that is not reported yet. */
+bool cuda_has_failed_work(cuda_instance *instance, const symmem_peers *peers);
 /* True while this thread runs cuda_collect. Release functions must not block then, because other
  * threads wait for the collecting lock. */
 bool cuda_is_collecting(void);
@@ -542,6 +555,20 @@ symmem_status cuda_device_synchronize(void *instance, int32_t device, uint32_t t
 symmem_status cuda_host_fn(void *instance, void *stream, void (*fn)(void *arg), void *arg);
 
 /* event.c */
+/* An event behind work in flight, which several may use, and which is used again once that work is
+ * over and nobody has it any more. */
+struct cuda_event {
+    CUevent native;
+    int32_t device;
+    bool kept; /* for the next work, unlike one that the program made */
+    _Atomic int32_t users;
+};
+/* The context is current. The caller is the event's one user. */
+CUresult cuda_event_take(cuda_instance *instance, int32_t device, cuda_event **event_p);
+/* The work behind which it was recorded is over. Also if the context is lost. */
+void cuda_event_give(cuda_instance *instance, cuda_event *event);
+/* With the device's context. */
+void cuda_kept_events_end(cuda_instance *instance, int32_t device);
 symmem_status cuda_event_create(void *instance, int32_t device, void **event_p);
 void cuda_event_destroy(void *instance, void *event);
 symmem_status cuda_event_record(void *instance, void *event, void *stream);
@@ -573,8 +600,8 @@ cuda_capture *cuda_capture_find(const cuda_instance *instance, cuuint64_t id);
 /* foreign_capture.c: captures that the program began */
 /* As cuda_capture_id, before anything is captured that needs something. A capture that this library
  * did not begin is tracked from now on. The context is current. */
-symmem_status cuda_capture_join(cuda_instance *instance, cuda_stream *stream, const char *operation,
-                                uint64_t *id_p);
+symmem_status cuda_capture_join(cuda_instance *instance, const symmem_exec *exec,
+                                const char *operation, uint64_t *id_p);
 /* Reports failures of launches, and frees what belonged to graphs that are gone. True: something
  * that existed at begin_ns is still to be reported. `collecting` is held. */
 bool cuda_foreign_captures_check(cuda_instance *instance, uint64_t begin_ns);

@@ -40,6 +40,7 @@ static void record_failure(nccl_inflight *inflight, symmem_status status, int32_
     if (status == SYMMEM_PEER_LOST && rank >= 0)
         fault->missing[rank / 32] |= 1u << (rank % 32);
     __atomic_store_n(&fault->code, -(uint32_t)status, __ATOMIC_RELEASE);
+    cuda_note_failure(inflight->peers);
 }
 
 void nccl_inflight_fail(nccl_inflight *inflight, symmem_status status, int32_t rank) {

@@ -77,7 +77,7 @@ static symmem_status run_bytes_on(cuda_instance *instance, const byte_op *op,
     cuda_stream *stream = exec->stream;
     cuda_pending *pending = NULL;
     uint64_t id = 0;
-    symmem_status status = cuda_capture_join(instance, stream, op->operation, &id);
+    symmem_status status = cuda_capture_join(instance, exec, op->operation, &id);
     if (status == SYMMEM_OK && id == 0)
         status = cuda_pending_make(stream, op->operation, &pending);
     if (status != SYMMEM_OK)

@@ -134,7 +134,7 @@ static symmem_status run_lines_on(cuda_instance *instance, const lines_mover *li
     cuda_stream *stream = exec->stream;
     cuda_pending *pending = NULL;
     uint64_t id = 0;
-    symmem_status status = cuda_capture_join(instance, stream, lines->operation, &id);
+    symmem_status status = cuda_capture_join(instance, exec, lines->operation, &id);
     if (status == SYMMEM_OK && id == 0)
         status = cuda_pending_make(stream, lines->operation, &pending);
     if (status != SYMMEM_OK)

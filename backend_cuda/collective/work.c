@@ -119,7 +119,7 @@ static symmem_status run_work_on(cuda_instance *instance, cuda_work *work, const
     cuda_stream *stream = exec->stream;
     cuda_pending *pending = NULL;
     uint64_t id = 0;
-    symmem_status status = cuda_capture_join(instance, stream, work->operation, &id);
+    symmem_status status = cuda_capture_join(instance, exec, work->operation, &id);
     if (status == SYMMEM_OK && id == 0)
         status = cuda_pending_make(stream, work->operation, &pending);
     if (status != SYMMEM_OK)

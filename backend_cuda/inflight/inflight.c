@@ -15,6 +15,7 @@
  * stream. */
 #define CAUSE_NS (20 * CUDA_NS_PER_MS)
 #define CAUSE_PAUSE_NS 20000ull
+#define TRIM 64 /* entries of a stream that may gather */
 
 /* --- faults ------------------------------------------------------------------------- */
 
@@ -72,48 +73,11 @@ void cuda_watch_peers(const cuda_signal_op *signal) {
 
 /* --- pending work ------------------------------------------------------------------- */
 
-/* Events are kept for the next work of their device, because making and destroying one takes as
- * long as much of a call. */
-static bool keep_event(cuda_instance *instance, int32_t index, CUevent event) {
-    cuda_device *device = &instance->devices[index];
-    pthread_mutex_lock(&instance->lock);
-    const bool kept = device->event_count < CUDA_KEPT_EVENTS;
-    if (kept)
-        device->events[device->event_count++] = event;
-    pthread_mutex_unlock(&instance->lock);
-    return kept;
-}
-
-static CUevent take_event(cuda_instance *instance, int32_t index) {
-    cuda_device *device = &instance->devices[index];
-    pthread_mutex_lock(&instance->lock);
-    const CUevent event = device->event_count > 0 ? device->events[--device->event_count] : NULL;
-    pthread_mutex_unlock(&instance->lock);
-    return event;
-}
-
-void cuda_kept_events_end(cuda_instance *instance, int32_t index) {
-    CUevent event;
-    while ((event = take_event(instance, index)) != NULL)
-        (void)instance->driver.EventDestroy(event);
-}
-
 /* Also if the context is lost. */
 static void free_pending(cuda_instance *instance, cuda_pending *pending) {
-    if (pending->done != NULL && !keep_event(instance, pending->device, pending->done)) {
-        const bool entered = cuda_reenter(instance, pending->device);
-        (void)instance->driver.EventDestroy(pending->done);
-        if (entered)
-            cuda_leave(instance);
-    }
+    if (pending->done != NULL)
+        cuda_event_give(instance, pending->done);
     free(pending);
-}
-
-static CUresult create_event(cuda_instance *instance, cuda_pending *pending) {
-    pending->done = take_event(instance, pending->device);
-    return pending->done != NULL
-               ? CUDA_SUCCESS
-               : instance->driver.EventCreate(&pending->done, CU_EVENT_DISABLE_TIMING);
 }
 
 symmem_status cuda_pending_make(cuda_stream *stream, const char *operation,
@@ -124,7 +88,7 @@ symmem_status cuda_pending_make(cuda_stream *stream, const char *operation,
         return cuda_no_memory(instance, operation);
     pending->device = stream->device;
     pending->stream = stream;
-    CUresult result = create_event(instance, pending);
+    CUresult result = cuda_event_take(instance, stream->device, &pending->done);
     if (result != CUDA_SUCCESS) {
         free(pending);
         return cuda_fail(instance, result, operation);
@@ -139,14 +103,13 @@ void cuda_pending_drop(cuda_instance *instance, cuda_pending *pending) {
 }
 
 static CUresult mark(cuda_instance *instance, cuda_pending *pending) {
-    CUresult result = pending->done != NULL ? CUDA_SUCCESS : create_event(instance, pending);
-    if (result != CUDA_SUCCESS) {
-        pending->done = NULL;
-        return result;
-    }
-    result = instance->driver.EventRecord(pending->done, pending->stream->native);
-    if (result != CUDA_SUCCESS) { /* it would be over at once */
-        (void)instance->driver.EventDestroy(pending->done);
+    CUresult result = pending->done != NULL
+                          ? CUDA_SUCCESS
+                          : cuda_event_take(instance, pending->device, &pending->done);
+    if (result == CUDA_SUCCESS)
+        result = instance->driver.EventRecord(pending->done->native, pending->stream->native);
+    if (result != CUDA_SUCCESS && pending->done != NULL) { /* it would be over at once */
+        cuda_event_give(instance, pending->done);
         pending->done = NULL;
     }
     return result;
@@ -187,9 +150,15 @@ symmem_status cuda_pending_add(cuda_pending *pending, const symmem_exec *exec,
         exec->refs[i].retain(exec->refs[i].object);
     }
     pthread_mutex_lock(&instance->lock);
+    if (needs->end_p != NULL && pending->done != NULL) {
+        atomic_fetch_add(&pending->done->users, 1);
+        *needs->end_p = pending->done;
+    }
     pending->number = ++instance->last_number;
     pending->unordered = atomic_fetch_add(&stream->notes, 1) != notes;
     stream->users++;
+    if (stream->users > (stream->trim_at > 0 ? stream->trim_at : TRIM))
+        atomic_store(&stream->crowded, true);
     if (needs->graph != NULL)
         needs->graph->users++;
     *instance->pending_end = pending;
@@ -251,7 +220,7 @@ void cuda_orphan(cuda_pending *orphan, CUstream native, const symmem_exec *exec,
 /* Work without an event is not over until the context is lost, which any of its streams shows. */
 static CUresult ask(const cuda_instance *instance, const cuda_pending *pending) {
     if (pending->done != NULL)
-        return instance->driver.EventQuery(pending->done);
+        return instance->driver.EventQuery(pending->done->native);
     CUresult result = instance->driver.StreamQuery(instance->devices[pending->device].control);
     return result == CUDA_SUCCESS ? CUDA_ERROR_NOT_READY : result;
 }
@@ -305,26 +274,61 @@ static bool follows(const cuda_pending *pending) {
     return failed;
 }
 
-/* Work of one stream ends in order. So work after an unfinished entry is not queried, unless it is
- * unknown when that entry was checked, or two threads may have added entries in another order. */
-static bool is_found_over(cuda_instance *instance, const cuda_pending *pending) {
+static bool ask_for(cuda_instance *instance, const cuda_pending *pending) {
     cuda_stream *stream = pending->stream;
-    if (stream->busy_at == instance->looks && !pending->unordered)
-        return false;
-    bool over = is_over(instance, pending);
-    if (!over && pending->done != NULL)
+    const bool over = is_over(instance, pending);
+    if (over && !pending->unordered)
+        stream->over_to = pending->number;
+    else if (!over && pending->done != NULL)
         stream->busy_at = instance->looks;
     return over;
 }
 
-/* held_back_p: there is another one, which follows from a failure that is not known yet. */
-static cuda_pending *take_finished(cuda_instance *instance, bool with_consequences,
+/* Whether the end of `pending` shows that earlier work of the stream is over. */
+static bool is_mark_of(const cuda_pending *pending, const cuda_stream *stream) {
+    return pending->stream == stream && !pending->unordered && pending->done != NULL;
+}
+
+/* If that entry is over, so are all before it. Otherwise nothing is known of them. */
+static void ask_for_newest(cuda_instance *instance, const cuda_pending *first) {
+    cuda_stream *stream = first->stream;
+    const cuda_pending *newest = NULL;
+    stream->asked_at = instance->collections;
+    for (const cuda_pending *next = first->next; next != NULL; next = next->next)
+        newest = is_mark_of(next, stream) ? next : newest;
+    if (newest != NULL && is_over(instance, newest))
+        stream->over_to = newest->number;
+}
+
+/* Without a mark it is not over before the context is lost, whatever else is. */
+static bool is_known_over(const cuda_pending *pending) {
+    return is_mark_of(pending, pending->stream) && pending->number <= pending->stream->over_to;
+}
+
+/* Work of one stream ends in order. So one query may tell of many entries, and entries after an
+ * unfinished one are not queried. It is not so if two threads may have added entries in another
+ * order. */
+static bool is_found_over(cuda_instance *instance, const cuda_pending *pending) {
+    const cuda_stream *stream = pending->stream;
+    if (pending->unordered)
+        return ask_for(instance, pending);
+    if (!is_known_over(pending) && stream->busy_at != instance->looks &&
+        stream->asked_at != instance->collections)
+        ask_for_newest(instance, pending);
+    if (is_known_over(pending))
+        return true;
+    return stream->busy_at != instance->looks && ask_for(instance, pending);
+}
+
+/* asking: by queries, and not only what is known. held_back_p: there is another one, which follows
+ * from a failure that is not known yet. */
+static cuda_pending *take_finished(cuda_instance *instance, bool asking, bool with_consequences,
                                    bool *held_back_p) {
     pthread_mutex_lock(&instance->lock);
     cuda_pending **link = &instance->pending;
     instance->looks++;
     for (; *link != NULL; link = &(*link)->next) {
-        if (!is_found_over(instance, *link))
+        if (!(asking ? is_found_over(instance, *link) : is_known_over(*link)))
             continue;
         if (with_consequences || !follows(*link))
             break;
@@ -424,6 +428,7 @@ static void finish(cuda_instance *instance, cuda_pending *pending) {
         pending->refs[i].release(pending->refs[i].object);
     cuda_stream_drop(pending->stream);
     free_pending(instance, pending);
+    atomic_fetch_sub(&instance->pending_count, 1);
 }
 
 static _Thread_local int collects; /* nesting depth in this thread */
@@ -437,14 +442,14 @@ void cuda_collect(cuda_instance *instance) {
         return;
     pthread_mutex_lock(&instance->collecting);
     collects++;
+    instance->collections++;
     const uint64_t begin_ns = cuda_now_ns(), patience_ns = begin_ns + CAUSE_NS;
     for (;;) {
         bool held_back = false;
         bool impatient = cuda_now_ns() >= patience_ns;
-        cuda_pending *pending = take_finished(instance, impatient, &held_back);
+        cuda_pending *pending = take_finished(instance, true, impatient, &held_back);
         if (pending != NULL) {
             finish(instance, pending);
-            atomic_fetch_sub(&instance->pending_count, 1);
         } else if (cuda_foreign_captures_check(instance, begin_ns) || held_back) {
             cuda_sleep_ns(CAUSE_PAUSE_NS);
         } else {
@@ -453,4 +458,69 @@ void cuda_collect(cuda_instance *instance) {
     }
     collects--;
     pthread_mutex_unlock(&instance->collecting);
+}
+
+/* --- many entries of one stream ----------------------------------------------------- */
+
+/* Returns the entry in the middle, if any. lock held. */
+static const cuda_pending *middle_of(const cuda_instance *instance, const cuda_stream *stream) {
+    const cuda_pending *middle = NULL;
+    int32_t count = 0, at = 0;
+    for (const cuda_pending *next = instance->pending; next != NULL; next = next->next)
+        count += is_mark_of(next, stream);
+    for (const cuda_pending *next = instance->pending; next != NULL && at <= count / 2;
+         next = next->next)
+        if (is_mark_of(next, stream)) {
+            middle = next;
+            at++;
+        }
+    return middle;
+}
+
+void cuda_trim(cuda_stream *stream) {
+    cuda_instance *instance = stream->instance;
+    cuda_pending *pending;
+    bool held_back;
+    if (!atomic_load(&stream->crowded))
+        return;
+    pthread_mutex_lock(&instance->collecting);
+    collects++;
+    pthread_mutex_lock(&instance->lock);
+    const cuda_pending *middle = middle_of(instance, stream);
+    if (middle != NULL && is_over(instance, middle))
+        stream->over_to = middle->number;
+    pthread_mutex_unlock(&instance->lock);
+    while ((pending = take_finished(instance, false, false, &held_back)) != NULL)
+        finish(instance, pending);
+    pthread_mutex_lock(&instance->lock);
+    stream->trim_at = stream->users + TRIM;
+    atomic_store(&stream->crowded, false);
+    pthread_mutex_unlock(&instance->lock);
+    collects--;
+    pthread_mutex_unlock(&instance->collecting);
+}
+
+/* --- failures that are known to be there -------------------------------------------- */
+
+static bool has_failed_with(const cuda_signal_op *signal, const symmem_peers *peers) {
+    return signal->peers == peers && has_failed(signal);
+}
+
+static bool has_one_failed(const cuda_captured *held, const symmem_peers *peers) {
+    while (held != NULL && !has_failed_with(&held->signal, peers))
+        held = held->next;
+    return held != NULL;
+}
+
+bool cuda_has_failed_work(cuda_instance *instance, const symmem_peers *peers) {
+    bool found = false;
+    pthread_mutex_lock(&instance->lock);
+    for (const cuda_pending *next = instance->pending; next != NULL && !found; next = next->next)
+        found = has_failed_with(&next->signal, peers) ||
+                (next->graph != NULL && has_one_failed(next->graph->held, peers));
+    for (const cuda_capture *next = instance->foreign_captures; next != NULL && !found;
+         next = next->next)
+        found = has_one_failed(next->held, peers);
+    pthread_mutex_unlock(&instance->lock);
+    return found;
 }

@@ -285,7 +285,23 @@ CUresult cuda_channel_read(cuda_instance *instance, const symmem_peers *peers, i
     return result;
 }
 
+void cuda_note_failure(const symmem_peers *peers) {
+    __atomic_store_n(&((cuda_peers *)peers->priv)->control->failed, 1, __ATOMIC_SEQ_CST);
+}
+
+#define LOOKING 2 /* of control->failed: the device writes 1 */
+
+/* A query of the driver takes the host as long as much of a launch. So none is made before a kernel
+ * has said that it failed. A failure whose work is not over yet stays to be reported. */
 void cuda_signal_check(void *opaque, const symmem_peers *peers) {
-    (void)peers;
+    uint32_t *failed = &((cuda_peers *)peers->priv)->control->failed;
+    uint32_t looking = LOOKING;
+    if (__atomic_load_n(failed, __ATOMIC_ACQUIRE) == 0)
+        return;
+    /* Before the look, so that what fails during it is looked at the next time. */
+    __atomic_store_n(failed, LOOKING, __ATOMIC_SEQ_CST);
     cuda_collect(opaque);
+    if (!cuda_has_failed_work(opaque, peers))
+        (void)__atomic_compare_exchange_n(failed, &looking, 0, false, __ATOMIC_SEQ_CST,
+                                          __ATOMIC_SEQ_CST);
 }

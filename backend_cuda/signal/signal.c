@@ -120,10 +120,11 @@ static bool end_failed(cuda_instance *instance, cuda_launch *launch, cuda_pendin
 static symmem_status run_on(cuda_instance *instance, cuda_stream *stream, cuda_launch *launch,
                             const symmem_exec *exec) {
     const char *operation = launch->signal.operation;
-    const cuda_needs needs = {.signal = &launch->signal};
+    const cuda_needs needs = {.signal = &launch->signal, .end_p = exec->end_p};
     cuda_pending *pending = NULL;
     uint64_t id = 0;
-    symmem_status status = cuda_capture_join(instance, stream, operation, &id);
+    cuda_trim(stream);
+    symmem_status status = cuda_capture_join(instance, exec, operation, &id);
     if (status == SYMMEM_OK && id == 0)
         status = cuda_pending_make(stream, operation, &pending);
     if (status != SYMMEM_OK) {

@@ -103,10 +103,15 @@ static bool is_known(cuda_instance *instance, cuuint64_t id) {
     return known;
 }
 
-symmem_status cuda_capture_join(cuda_instance *instance, cuda_stream *stream, const char *operation,
-                                uint64_t *id_p) {
+symmem_status cuda_capture_join(cuda_instance *instance, const symmem_exec *exec,
+                                const char *operation, uint64_t *id_p) {
     symmem_status status = SYMMEM_OK;
-    const CUresult result = cuda_capture_ask(&instance->driver, stream->native, id_p);
+    cuda_stream *stream = exec->stream;
+    CUresult result = CUDA_SUCCESS;
+    if (exec->capture_known)
+        *id_p = exec->capture;
+    else
+        result = cuda_capture_ask(&instance->driver, stream->native, id_p);
     if (result != CUDA_SUCCESS)
         return cuda_fail(instance, result, "capture_id");
     if (*id_p == 0)

@@ -161,6 +161,8 @@ static void destroy_channels(sm_link *link) {
             continue;
         if (channel->eager_event != NULL)
             context->backend->event_destroy(context->instance, channel->eager_event);
+        if (channel->eager_end != NULL)
+            context->backend->event_destroy(context->instance, channel->eager_end);
         if (channel->capture_event != NULL)
             context->backend->event_destroy(context->instance, channel->capture_event);
         sm_timed_mutex_finish(&channel->call_lock);

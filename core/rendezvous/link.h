@@ -9,6 +9,7 @@
 typedef struct sm_channel {
     sm_timed_mutex call_lock;
     void *eager_event; /* after the last operation on a stream */
+    void *eager_end;   /* the same as the backend told it; NULL: the event of the core's counts */
     void *eager_stream;
     void *capture_event; /* the last operation's inside one capture */
     void *capture_stream;

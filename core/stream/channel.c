@@ -12,7 +12,9 @@
 #include "stream/channel.h"
 #include "stream/stream.h"
 
-static symmem_status call_backend(const sm_channel_op *op, void *stream, bool capturing) {
+/* capture: 0: eager. end_p: see symmem_exec. */
+static symmem_status call_backend(const sm_channel_op *op, void *stream, uint64_t capture,
+                                  void **end_p) {
     const sm_link *link = op->link;
     const sm_backend *backend = link->context->backend;
     void *instance = link->context->instance;
@@ -25,7 +27,10 @@ static symmem_status call_backend(const sm_channel_op *op, void *stream, bool ca
                               .composite = op->composite,
                               .step = op->step,
                               .loose = op->loose,
-                              .first = op->first};
+                              .first = op->first,
+                              .capture_known = stream != NULL,
+                              .capture = capture,
+                              .end_p = op->kind != SM_COMPOSED ? end_p : NULL};
     switch (op->kind) {
     case SM_BARRIER:
         return backend->barrier(instance, &link->peers, op->channel, &exec);
@@ -34,7 +39,7 @@ static symmem_status call_backend(const sm_channel_op *op, void *stream, bool ca
     case SM_WAIT_SIGNAL:
         return backend->wait_signal(instance, &link->peers, op->peer, op->channel, &exec);
     case SM_COMPOSED:
-        return op->compose(op, &exec, capturing);
+        return op->compose(op, &exec, capture != 0);
     default:
         if (!link->within_direct_access)
             return backend->collective_apart(instance, &link->peers, op->channel, op->collective,
@@ -68,22 +73,21 @@ static symmem_status capture_of(const sm_channel_op *op, void *stream, uint64_t 
     return context->backend->capture_id(context->instance, stream, capture_p);
 }
 
-/* Makes `stream` wait for the frontier if that is on another stream. */
-static symmem_status wait_frontier(const sm_channel_op *op, void *stream, void **event_p,
-                                   const void *last_stream) {
-    symmem_context *context = op->link->context;
-    if (*event_p == NULL)
-        return context->backend->event_create(context->instance, op->link->device, event_p);
-    if (last_stream == NULL || last_stream == stream)
-        return SYMMEM_OK;
-    return context->backend->stream_wait_event(context->instance, stream, *event_p);
-}
-
 /* The frontier of a channel's eager or captured operations. */
 typedef struct frontier {
     uint64_t capture; /* 0: eager */
     void **event_p, **stream_p;
 } frontier;
+
+static void forget_end(const sm_link *link, sm_channel *channel) {
+    if (channel->eager_end != NULL)
+        link->context->backend->event_destroy(link->context->instance, channel->eager_end);
+    channel->eager_end = NULL;
+}
+
+void *sm_channel_eager_mark(const sm_channel *channel) {
+    return channel->eager_end != NULL ? channel->eager_end : channel->eager_event;
+}
 
 static frontier frontier_of(sm_channel *channel, uint64_t capture) {
     if (capture == 0)
@@ -93,6 +97,26 @@ static frontier frontier_of(sm_channel *channel, uint64_t capture) {
     return (frontier){capture, &channel->capture_event, &channel->capture_stream};
 }
 
+/* Makes `stream` wait for the frontier if that is on another stream. */
+static symmem_status wait_frontier(const sm_channel_op *op, void *stream, const sm_channel *channel,
+                                   const frontier *own) {
+    symmem_context *context = op->link->context;
+    const void *last_stream = *own->stream_p;
+    if (*own->event_p == NULL)
+        return context->backend->event_create(context->instance, op->link->device, own->event_p);
+    if (last_stream == NULL || last_stream == stream)
+        return SYMMEM_OK;
+    void *mark = own->capture == 0 ? sm_channel_eager_mark(channel) : *own->event_p;
+    return context->backend->stream_wait_event(context->instance, stream, mark);
+}
+
+/* Moves the frontier after the operation that is on the stream now, whose end the backend knows. */
+static void advance_to(const sm_channel_op *op, sm_channel *channel, void *end, void *stream) {
+    forget_end(op->link, channel);
+    channel->eager_end = end;
+    channel->eager_stream = stream;
+}
+
 /* Moves the frontier after the work that is on the stream now. */
 static symmem_status advance(const sm_channel_op *op, sm_channel *channel, const frontier *own,
                              void *stream) {
@@ -100,6 +124,8 @@ static symmem_status advance(const sm_channel_op *op, sm_channel *channel, const
     *own->stream_p = stream;
     if (own->capture != 0)
         channel->capture = own->capture;
+    else
+        forget_end(op->link, channel);
     symmem_status status = context->backend->event_record(context->instance, *own->event_p, stream);
     /* The frontier lags behind now, so this call waits for the stream instead. A capture needs no
      * wait, because its work does not run yet. */
@@ -134,18 +160,23 @@ static symmem_status follow(const sm_channel_op *op, sm_channel *channel, void *
         return status;
     *own_p = frontier_of(channel, capture);
     const char *entry = *own_p->event_p == NULL ? "event_create" : "stream_wait_event";
-    status = wait_frontier(op, stream, own_p->event_p, *own_p->stream_p);
+    status = wait_frontier(op, stream, channel, own_p);
     return status == SYMMEM_OK ? status : failed(op, status, entry);
 }
 
 static symmem_status enqueue(const sm_channel_op *op, sm_channel *channel, void *stream) {
     frontier own;
+    void *end = NULL;
     symmem_status status = follow(op, channel, stream, &own);
     if (status != SYMMEM_OK)
         return status;
-    status = call_backend(op, stream, own.capture != 0);
+    status = call_backend(op, stream, own.capture, own.capture == 0 ? &end : NULL);
     if (status != SYMMEM_OK)
         return fail_behind(op, channel, &own, stream, status);
+    if (end != NULL) {
+        advance_to(op, channel, end, stream);
+        return SYMMEM_OK;
+    }
     status = advance(op, channel, &own, stream);
     return status == SYMMEM_OK ? status : failed(op, status, "event_record");
 }
@@ -170,8 +201,8 @@ static symmem_status wait_for_stream(const sm_channel_op *op, sm_channel *channe
         if (left_ms == 0)
             return busy(op, begin_ns);
     }
-    symmem_status status =
-        context->backend->event_synchronize(context->instance, channel->eager_event, left_ms);
+    symmem_status status = context->backend->event_synchronize(
+        context->instance, sm_channel_eager_mark(channel), left_ms);
     if (status == SYMMEM_TIMEOUT)
         return busy(op, begin_ns);
     if (status != SYMMEM_OK)
@@ -190,7 +221,7 @@ static symmem_status run_now(const sm_channel_op *op, sm_channel *channel, uint6
     symmem_error_record record;
     record.status = SYMMEM_OK; /* the other members matter only once it is filled */
     sm_link_set_caller(op->link, op->channel, &record);
-    symmem_status status = call_backend(op, NULL, false);
+    symmem_status status = call_backend(op, NULL, 0, NULL);
     sm_link_set_caller(NULL, 0, NULL);
     if (status == SYMMEM_OK)
         return SYMMEM_OK;

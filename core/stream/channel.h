@@ -52,6 +52,9 @@ symmem_status sm_channel_follow(const sm_channel_op *op, const symmem_stream *st
 /* Makes the channel's next operation, or a reset, wait for the stream's work so far, as far as the
  * backend can. Under the call lock and not in a capture. */
 void sm_channel_mark(const sm_channel_op *op, const symmem_stream *stream);
+/* The event behind the channel's last eager operation, for queries and waits. The call lock is
+ * held. */
+void *sm_channel_eager_mark(const sm_channel *channel);
 void sm_channel_let_go(const sm_link *link, int32_t channel);
 
 #endif

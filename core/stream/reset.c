@@ -23,8 +23,8 @@ static symmem_status check_idle(sm_link *link, sm_channel *channel, int32_t inde
         return channel_busy(index);
     symmem_status status = SYMMEM_OK;
     if (channel->eager_stream != NULL)
-        status = link->context->backend->event_query(link->context->instance, channel->eager_event,
-                                                     &reached);
+        status = link->context->backend->event_query(link->context->instance,
+                                                     sm_channel_eager_mark(channel), &reached);
     sm_timed_mutex_unlock(&channel->call_lock);
     if (status != SYMMEM_OK)
         return sm_backend_failed(link->context, status, operation, "event_query");

@@ -263,6 +263,8 @@ __device__ void fail(const symmem_cuda_signal_args &args, op_result *result) {
     __threadfence_system();
     *static_cast<volatile uint32_t *>(&fault->code) = result->code;
     __threadfence_system();
+    *static_cast<volatile uint32_t *>(&args.control->failed) = 1;
+    __threadfence_system();
 }
 
 // --- barrier ---------------------------------------------------------------------------

@@ -54,10 +54,13 @@ typedef struct symmem_cuda_fault {
     uint32_t other[SYMMEM_CUDA_CALL_WORDS];
 } symmem_cuda_fault;
 
-/* In host memory that the device can read: what a waiting kernel cannot find out itself. */
+/* In host memory that the device can use. The host says what a waiting kernel cannot find out
+ * itself. The device says that there is a fault, so that the host need not look at each operation's
+ * every time. */
 typedef struct symmem_cuda_control {
     uint32_t poisoned;                         /* this rank is poisoned, as its host knows */
     uint32_t gone[SYMMEM_CUDA_MAX_RANKS / 32]; /* bit r: the process of group rank r has ended */
+    uint32_t failed; /* an operation of this rank has filled its fault since the host looked */
 } symmem_cuda_control;
 
 /* An operation of several kernels. The first barrier sets it, later kernels read it. */
@@ -87,7 +90,7 @@ typedef enum symmem_cuda_phase {
 typedef struct symmem_cuda_signal_args {
     void *const *signals; /* every rank's signal state; the device reads the table */
     symmem_cuda_fault *fault;
-    const symmem_cuda_control *control;
+    symmem_cuda_control *control;
     int32_t rank;
     int32_t world_size;
     int32_t channel_count;

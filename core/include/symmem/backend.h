@@ -388,6 +388,14 @@ typedef struct symmem_exec {
      * first: the first barrier of the operation, which runs whatever has failed, so that its stream
      * tells of a poisoned state. */
     bool loose, first;
+    /* On a stream. capture_known: capture_id has just said that of it, and need not be asked. */
+    bool capture_known;
+    uint64_t capture;
+    /* On a stream that does not capture, of signal operations and collectives that are no part of
+     * another one; may be NULL. A backend that has an event behind the operation's work anyway may
+     * store it there on success. The core then records none of its own. It gives that event to
+     * wait_event, event_query, event_synchronize and, once, to event_destroy. */
+    void **end_p;
 } symmem_exec;
 
 /*

@@ -171,8 +171,8 @@ void cuda_small_block_give(void *piece) {
     free(piece);
 }
 
-symmem_status cuda_capture_join(cuda_instance *instance, cuda_stream *stream, const char *operation,
-                                uint64_t *id_p) {
+symmem_status cuda_capture_join(cuda_instance *instance, const symmem_exec *exec,
+                                const char *operation, uint64_t *id_p) {
     *id_p = fake.capturing;
     return SYMMEM_OK;
 }

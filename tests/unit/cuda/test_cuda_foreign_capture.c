@@ -108,8 +108,9 @@ static cuda_captured held;
 static cuda_stream stream;
 
 static symmem_status join(void) {
+    const symmem_exec exec = {.stream = &stream};
     uint64_t id;
-    return cuda_capture_join(&instance, &stream, "barrier", &id);
+    return cuda_capture_join(&instance, &exec, "barrier", &id);
 }
 
 static void begin(void) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Whose end is asked for, and so whose failure is told: pending.c, on a driver that says what the
+ * Whose end is asked for, and so whose failure is told: inflight.c, on a driver that says what the
  * test sets, with all that it calls replaced.
  */
 
@@ -8,12 +8,13 @@
 #include "cuda_internal.h"
 #include "unit_main.h"
 
-enum { MOST = 4 };
+enum { FEW = 4, MOST = 300 };
 
 /* An event is its number from 1 on. */
 static struct device {
     int events, queries, destroyed;
-    bool over[MOST];
+    bool over[2 * MOST];
+    bool marks_none;
     cuda_pending *meanwhile; /* another thread's, marked and noted while the next mark returns */
 } device;
 
@@ -27,11 +28,17 @@ static CUresult event_create(CUevent *event_p, unsigned int flags) {
 }
 
 static CUresult event_record(CUevent event, CUstream stream) {
+    if (device.marks_none)
+        return CUDA_ERROR_UNKNOWN;
     cuda_pending *other = device.meanwhile;
     device.meanwhile = NULL;
     if (other != NULL)
         CU_ASSERT_EQUAL(cuda_pending_add(other, NULL, &(cuda_needs){.told = false}, "put"),
                         SYMMEM_OK);
+    return CUDA_SUCCESS;
+}
+
+static CUresult stream_query(CUstream stream) {
     return CUDA_SUCCESS;
 }
 
@@ -59,6 +66,10 @@ void cuda_graph_drop(cuda_instance *instance, cuda_graph *graph) {}
 
 bool cuda_is_capture_error(CUresult result) {
     return false;
+}
+
+symmem_status cuda_enter(cuda_instance *instance, int32_t device_index, const char *operation) {
+    return SYMMEM_OK;
 }
 
 void cuda_leave(const cuda_instance *instance) {}
@@ -93,7 +104,7 @@ symmem_status cuda_take_chunk_fault(const cuda_signal_op *signal, symmem_error_r
 
 CUresult cuda_wait_idle(cuda_instance *instance, CUstream native, uint32_t timeout_ms,
                         const cuda_signal_op *signal) {
-    return CUDA_SUCCESS;
+    return device.marks_none ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
 /* --- one stream, two handles ------------------------------------------------------------ */
@@ -133,7 +144,8 @@ static void begin(void) {
     instance.driver = (cuda_driver){.EventCreate = event_create,
                                     .EventRecord = event_record,
                                     .EventQuery = event_query,
-                                    .EventDestroy = event_destroy};
+                                    .EventDestroy = event_destroy,
+                                    .StreamQuery = stream_query};
     instance.pending_end = &instance.pending;
     stream.instance = &instance;
     (void)pthread_mutex_init(&instance.collecting, NULL);
@@ -160,20 +172,111 @@ TEST("noted in another order") {
     expect_none_left();
 }
 
-/* Behind what is not over none of many is asked for. */
+/* The newest is asked for, which may tell of all; behind what is not over none of many is. */
 TEST("in order") {
     begin();
-    for (int i = 0; i < MOST; i++)
+    for (int i = 0; i < FEW; i++)
         add(make_note());
     cuda_collect(&instance);
-    CU_ASSERT(device.queries == 1 && told == 0 && instance.pending_count == MOST);
+    CU_ASSERT(device.queries == 2 && told == 0 && instance.pending_count == FEW);
     expect_none_left();
+}
+
+/* One query tells that all is over. */
+TEST("the newest first") {
+    begin();
+    for (int i = 0; i < FEW; i++)
+        add(make_note());
+    expect_none_left();
+    CU_ASSERT(device.queries == 1);
+}
+
+/* The newest says nothing of what another thread may have put behind it. */
+TEST("the newest of another order") {
+    begin();
+    cuda_pending *note = make_note();
+    device.meanwhile = make_note();
+    add(note);
+    device.over[0] = true; /* its entry stands behind the other one's */
+    cuda_collect(&instance);
+    CU_ASSERT(instance.pending_count == 1 && instance.pending->done != NULL);
+    expect_none_left();
+}
+
+/* Work without a mark, which may be over, says nothing of what comes after it. */
+TEST("an entry without a mark") {
+    begin();
+    cuda_pending *unmarked = make_note();
+    device.marks_none = true;
+    CU_ASSERT_EQUAL(cuda_pending_add(unmarked, NULL, &(cuda_needs){.told = false}, "put"),
+                    SYMMEM_BACKEND);
+    device.marks_none = false;
+    for (int i = 0; i < FEW; i++)
+        add(make_note());
+    memset(device.over, 1, 2 * sizeof device.over[0]);
+    cuda_collect(&instance);
+    CU_ASSERT(instance.pending == unmarked && instance.pending_count < FEW + 1);
+    unmarked->ended = true;
+    expect_none_left();
+}
+
+/* Before many have gathered none is asked for. Then one query tells of half of them, or none is
+ * over for long. */
+TEST("many of one stream") {
+    begin();
+    for (int i = 0; i < MOST; i++) {
+        cuda_trim(&stream);
+        add(make_note());
+    }
+    CU_ASSERT(device.queries == 4 && instance.pending_count == MOST);
+    memset(device.over, 1, MOST * 2 / 3 * sizeof device.over[0]);
+    for (int i = 0; i < MOST / 4 && device.queries == 4; i++) {
+        add(make_note());
+        cuda_trim(&stream);
+    }
+    CU_ASSERT(device.queries == 5);
+    CU_ASSERT(instance.pending_count > MOST / 2 && instance.pending_count < MOST * 2 / 3);
+    cuda_trim(&stream);
+    CU_ASSERT(device.queries == 5);
+    expect_none_left();
+}
+
+/* A failure whose work is not over stays to be told. */
+TEST("a failure that is to be told") {
+    const symmem_peers others = {.size = sizeof others, .world_size = 1};
+    begin();
+    add(make_note());
+    CU_ASSERT_FALSE(cuda_has_failed_work(&instance, &peers));
+    fault.code = -(uint32_t)SYMMEM_TIMEOUT;
+    cuda_collect(&instance);
+    CU_ASSERT(told == 0 && cuda_has_failed_work(&instance, &peers));
+    CU_ASSERT_FALSE(cuda_has_failed_work(&instance, &others));
+    expect_none_left();
+    CU_ASSERT(told == 1 && !cuda_has_failed_work(&instance, &peers));
+}
+
+/* The core may wait for the event behind an operation after that is over and forgotten. */
+TEST("the end of an operation") {
+    void *end = NULL;
+    begin();
+    CU_ASSERT_EQUAL(cuda_pending_add(make_note(), NULL, &(cuda_needs){.end_p = &end}, "barrier"),
+                    SYMMEM_OK);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(end);
+    expect_none_left();
+    memset(device.over, 0, sizeof device.over);
+    add(make_note());
+    CU_ASSERT_EQUAL(device.events, 2);
+    cuda_event_give(&instance, end);
+    add(make_note());
+    CU_ASSERT(device.events == 2 && device.destroyed == 0);
+    expect_none_left();
+    cuda_kept_events_end(&instance, 0);
 }
 
 /* The event of work that is over marks what comes next, until the device is closed. */
 TEST("an event is used again") {
     begin();
-    for (int i = 0; i < MOST; i++) {
+    for (int i = 0; i < FEW; i++) {
         add(make_note());
         expect_none_left();
         memset(device.over, 0, sizeof device.over);

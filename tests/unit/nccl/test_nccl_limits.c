@@ -233,10 +233,14 @@ TEST("within the limit") {
 /* --- a collective under way --------------------------------------------------------- */
 
 static symmem_cuda_fault fault;
-static const symmem_peers peers = {.size = sizeof peers, .host = &host, .rank = 0, .world_size = 2};
+static symmem_cuda_control control;
+static cuda_peers own_peers = {.control = &control};
+static const symmem_peers peers = {
+    .size = sizeof peers, .host = &host, .rank = 0, .world_size = 2, .priv = &own_peers};
 
 static nccl_inflight take_off(uint32_t timeout_ms) {
     memset(&fault, 0, sizeof fault);
+    control.failed = 0;
     nccl_inflight flight = {.instance = &instance,
                             .coll = &its_span,
                             .peers = &peers,
@@ -247,7 +251,9 @@ static nccl_inflight take_off(uint32_t timeout_ms) {
     return flight;
 }
 
+/* Also to the next check of the handle. */
 static symmem_status told(void) {
+    CU_ASSERT_EQUAL(control.failed != 0, fault.code != 0);
     return (symmem_status)(-(int32_t)fault.code);
 }
 

@@ -297,7 +297,8 @@ LATE_TEST("its end is not marked", .world = 1, .runs = 2) {
     CHECK(env, cuda_now_ns() - begin_ns >= (is_late ? 50 : 0) * CUDA_NS_PER_MS);
     hold(&t);
     CHECK_OK(env, by_barrier(env, &t));
-    CHECK(env, pending_count(env) == 1 + is_late);
+    /* What is over stays until the next look, at the latest the watcher's. */
+    CHECK(env, pending_count(env) >= 1 + is_late && pending_count(env) <= 2);
     write_fault(SYMMEM_TIMEOUT);
     end(env);
     CHECK_STATUS(env, symmem_stream_synchronize(t.stream, 5000), SYMMEM_TIMEOUT);
