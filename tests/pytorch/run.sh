@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # run.sh [--venv DIRECTORY] [--symmem DIRECTORY] [PYTEST OPTIONS]: the tests of symmem_torch, by 2 and by 4
-# ranks, in the environment that setup.sh made. With --symmem the libraries of that build of symmem take the place of
-# those in the package: of one with a sanitizer (-DSYMMEM_SANITIZE=address,undefined or thread), whose reports
-# then count as failures. The last line is "N passed, N failed, N skipped". Exit status: 0 if nothing failed.
+# ranks, in the environment that setup.sh made. With --symmem the libraries of that build of symmem take the
+# place of those in the package. The build may have a sanitizer (-DSYMMEM_SANITIZE=address,undefined or
+# thread), whose reports count as failures. The last line is "N passed, N failed, N skipped". Exit status: 0 if
+# nothing failed.
 set -u
 # shellcheck source=tests/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/../lib.sh"
