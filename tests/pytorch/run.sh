@@ -3,8 +3,8 @@
 # run.sh [--venv DIRECTORY] [--symmem DIRECTORY] [PYTEST OPTIONS]: the tests of symmem_torch, by 2 and by 4
 # ranks, in the environment that setup.sh made. With --symmem the libraries of that build of symmem take the
 # place of those in the package. The build may have a sanitizer (-DSYMMEM_SANITIZE=address,undefined or
-# thread), whose reports count as failures. The last line is "N passed, N failed, N skipped". Exit status: 0 if
-# nothing failed.
+# thread), whose reports count as failures. The last line is "N passed, N failed, N skipped".
+# Exit status: 0 if nothing failed.
 set -u
 # shellcheck source=tests/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/../lib.sh"
