@@ -475,6 +475,18 @@ static void note_ends(sm_liveness *liveness, const struct pollfd *held, const in
     }
 }
 
+bool sm_liveness_is_known_gone(sm_liveness *liveness, int32_t rank, const sm_identity *identity) {
+    if (rank < 0 || rank >= liveness->world_size)
+        return false;
+    const watched *entry = &liveness->ranks[rank];
+    pthread_mutex_lock(&liveness->mutex);
+    const bool is_known =
+        entry->gone && entry->known &&
+        (identity == NULL || memcmp(&entry->identity, identity, sizeof(*identity)) == 0);
+    pthread_mutex_unlock(&liveness->mutex);
+    return is_known;
+}
+
 void sm_liveness_glance(sm_liveness *liveness) {
     struct pollfd held[GLANCE_PROCESSES];
     int32_t ranks[GLANCE_PROCESSES];

@@ -300,15 +300,25 @@ bool sm_session_seen_gone(const sm_session *session, const sm_call *call, int32_
     return gone(session, call, rank, seen_state(session, rank), restarted_p);
 }
 
-static sm_outcome watch_processes(const sm_session *session, const sm_call *call, int32_t count) {
+bool sm_session_known_gone(const sm_session *session, const sm_call *call, int32_t rank,
+                           bool *restarted_p) {
+    const sm_session_config *config = &session->config;
+    const sm_identity *peer = session->id == 0 ? NULL : &session->joins[rank].identity;
+    const bool is_known =
+        sm_liveness_is_known_gone(config->liveness, config->global_ranks[rank], peer);
+    return gone(session, call, rank, is_known ? SYMMEM_PEER_GONE : SYMMEM_PEER_ALIVE, restarted_p);
+}
+
+/* Looks for ranks that have ended, with the given kind of look. */
+static sm_outcome watch_with(bool (*has_gone)(const sm_session *, const sm_call *, int32_t, bool *),
+                             const sm_session *session, const sm_call *call, int32_t count) {
     const sm_session_config *config = &session->config;
     uint64_t lost[SYMMEM_MAX_WORLD_SIZE / 64] = {0};
     sm_outcome outcome = sm_outcome_of(SYMMEM_OK);
-    sm_liveness_glance(config->liveness);
     for (int32_t i = 0; i < config->world_size && i < count; i++) {
         int32_t rank = (session->watch_next + i) % config->world_size;
         bool restarted = false;
-        if (rank == config->rank || !sm_session_seen_gone(session, call, rank, &restarted))
+        if (rank == config->rank || !has_gone(session, call, rank, &restarted))
             continue;
         if (restarted && call->restart)
             return sm_session_started_over(session, call, rank);
@@ -321,10 +331,23 @@ static sm_outcome watch_processes(const sm_session *session, const sm_call *call
     return outcome;
 }
 
+/* The ranks whose pidfds tell that they have ended. This costs no look at the ranks that live. */
+static sm_outcome watch_known(const sm_session *session, const sm_call *call) {
+    sm_liveness_glance(session->config.liveness);
+    return watch_with(sm_session_known_gone, session, call, session->config.world_size);
+}
+
+static sm_outcome watch_processes(const sm_session *session, const sm_call *call, int32_t count) {
+    sm_liveness_glance(session->config.liveness);
+    return watch_with(sm_session_seen_gone, session, call, count);
+}
+
 sm_outcome sm_session_started_over(const sm_session *session, const sm_call *call, int32_t rank) {
     if (!call->restart) {
         /* The peer may have gone because it saw a rank end before this one looked. */
-        sm_outcome lost = watch_processes(session, call, session->config.world_size);
+        sm_outcome lost = watch_known(session, call);
+        if (lost.status == SYMMEM_OK)
+            lost = watch_processes(session, call, session->config.world_size);
         if (lost.status != SYMMEM_OK)
             return lost;
     }
@@ -369,8 +392,13 @@ sm_outcome sm_session_watch(sm_session *session, const sm_call *call) {
     if (status != SYMMEM_OK)
         return sm_outcome_of(status);
     const int32_t left = sm_session_given_up_by(session); /* reads all notes that have come */
+    /* Once one rank has ended, others that were told finalize. A rank that comes late to the news
+     * must not look at each of them in the store and the sockets' directory first. */
+    sm_outcome outcome = watch_known(session, call);
+    if (outcome.status != SYMMEM_OK)
+        return outcome;
     /* Join records come first: a rank that was restarted and is back is not lost. */
-    sm_outcome outcome = watch_joins(session, call);
+    outcome = watch_joins(session, call);
     sm_life_serve();
     if (outcome.status == SYMMEM_OK)
         outcome = watch_processes(session, call, PROCESSES_A_TICK);
