@@ -123,6 +123,15 @@ static void note_lost(const sm_session *session, sm_abandoned *entry) {
             entry->lost[rank / 64] |= 1ull << (rank % 64);
 }
 
+/* Adds the ranks that are known to have ended. The caller is about to report a failure, and looks
+ * at no other rank for that. */
+static void note_known(const sm_session *session, int32_t lost, sm_abandoned *entry) {
+    entry->lost[lost / 64] |= 1ull << (lost % 64);
+    for (int32_t rank = 0; rank < session->config.world_size; rank++)
+        if (sm_session_known_gone(session, rank))
+            entry->lost[rank / 64] |= 1ull << (rank % 64);
+}
+
 static bool is_lost(const sm_abandoned *entry, int32_t rank) {
     return (entry->lost[rank / 64] >> (rank % 64) & 1) != 0;
 }
@@ -164,7 +173,7 @@ void sm_exchange_abandon(sm_session *session, uint64_t id, uint64_t sequence, sm
     sm_abandoned *entry = &session->abandoned[session->abandoned_count++];
     *entry = (sm_abandoned){.id = id, .sequence = sequence, .any_lost = outcome.lost >= 0};
     if (entry->any_lost)
-        note_lost(session, entry);
+        note_known(session, outcome.lost, entry);
 }
 
 void sm_exchange_sweep(sm_session *session, bool all) {

@@ -429,9 +429,8 @@ static symmem_status look_after(sm_session *session, const sm_call *call, readin
     for (int32_t i = 0; i < 2 * size; i++) {
         const int32_t rank = i % size;
         bool restarted = false;
-        if (rank == session->config.rank ||
-            !(i < size ? sm_session_known_gone(session, call, rank, &restarted)
-                       : sm_session_seen_gone(session, call, rank, &restarted)))
+        if (rank == session->config.rank || (i < size && !sm_session_known_gone(session, rank)) ||
+            !sm_session_seen_gone(session, call, rank, &restarted))
             continue;
         symmem_status status = restarted ? SYMMEM_OK : lose(session, call, r, rank);
         if (status != SYMMEM_OK)

@@ -183,10 +183,8 @@ bool sm_session_gone(const sm_session *session, const sm_call *call, int32_t ran
 /* Does the same after sm_liveness_glance. */
 bool sm_session_seen_gone(const sm_session *session, const sm_call *call, int32_t rank,
                           bool *restarted_p);
-/* Does the same for a rank that an earlier look or glance found to have ended. Does not look at it
- * otherwise. */
-bool sm_session_known_gone(const sm_session *session, const sm_call *call, int32_t rank,
-                           bool *restarted_p);
+/* Whether an earlier look or glance found that another rank's process has ended. */
+bool sm_session_known_gone(const sm_session *session, int32_t rank);
 /* Learns the identity of a rank that is not known yet, if it is published. Answers MISMATCH if the
  * rank is in a world of another size. */
 symmem_status sm_session_look_up(const sm_session *session, const sm_call *call, int32_t rank);

@@ -300,46 +300,60 @@ bool sm_session_seen_gone(const sm_session *session, const sm_call *call, int32_
     return gone(session, call, rank, seen_state(session, rank), restarted_p);
 }
 
-bool sm_session_known_gone(const sm_session *session, const sm_call *call, int32_t rank,
-                           bool *restarted_p) {
+bool sm_session_known_gone(const sm_session *session, int32_t rank) {
     const sm_session_config *config = &session->config;
-    const sm_identity *peer = session->id == 0 ? NULL : &session->joins[rank].identity;
-    const bool is_known =
-        sm_liveness_is_known_gone(config->liveness, config->global_ranks[rank], peer);
-    return gone(session, call, rank, is_known ? SYMMEM_PEER_GONE : SYMMEM_PEER_ALIVE, restarted_p);
+    return rank != config->rank &&
+           sm_liveness_is_known_gone(config->liveness, config->global_ranks[rank],
+                                     session->id == 0 ? NULL : &session->joins[rank].identity);
 }
 
-/* Looks for ranks that have ended, with the given kind of look. */
-static sm_outcome watch_with(bool (*has_gone)(const sm_session *, const sm_call *, int32_t, bool *),
-                             const sm_session *session, const sm_call *call, int32_t count) {
+static sm_outcome fail_ended(const sm_session *session, const sm_call *call, const uint64_t *lost,
+                             int32_t last) {
+    sm_outcome outcome = sm_outcome_of(SYMMEM_PEER_LOST);
+    outcome.lost = last;
+    sm_session_fail_ranks(session, call, SYMMEM_PEER_LOST, lost, "ended");
+    return outcome;
+}
+
+/* Looks for ranks whose pidfds tell that they have ended. This costs no look at those that live,
+ * and one look in the store at the first that has ended: the others' successors do not make up for
+ * it. */
+static sm_outcome watch_known(const sm_session *session, const sm_call *call) {
     const sm_session_config *config = &session->config;
     uint64_t lost[SYMMEM_MAX_WORLD_SIZE / 64] = {0};
-    sm_outcome outcome = sm_outcome_of(SYMMEM_OK);
+    int32_t last = -1;
+    sm_liveness_glance(config->liveness);
+    for (int32_t i = 0; i < config->world_size; i++) {
+        const int32_t rank = (session->watch_next + i) % config->world_size;
+        bool restarted = false;
+        if (!sm_session_known_gone(session, rank))
+            continue;
+        if (last < 0)
+            (void)gone(session, call, rank, SYMMEM_PEER_GONE, &restarted);
+        if (restarted && call->restart)
+            return sm_session_started_over(session, call, rank);
+        lost[rank / 64] |= 1ull << (rank % 64);
+        last = rank;
+    }
+    return last < 0 ? sm_outcome_of(SYMMEM_OK) : fail_ended(session, call, lost, last);
+}
+
+static sm_outcome watch_processes(const sm_session *session, const sm_call *call, int32_t count) {
+    const sm_session_config *config = &session->config;
+    uint64_t lost[SYMMEM_MAX_WORLD_SIZE / 64] = {0};
+    int32_t last = -1;
+    sm_liveness_glance(config->liveness);
     for (int32_t i = 0; i < config->world_size && i < count; i++) {
         int32_t rank = (session->watch_next + i) % config->world_size;
         bool restarted = false;
-        if (rank == config->rank || !has_gone(session, call, rank, &restarted))
+        if (rank == config->rank || !sm_session_seen_gone(session, call, rank, &restarted))
             continue;
         if (restarted && call->restart)
             return sm_session_started_over(session, call, rank);
         lost[rank / 64] |= 1ull << (rank % 64);
-        outcome.status = SYMMEM_PEER_LOST;
-        outcome.lost = rank;
+        last = rank;
     }
-    if (outcome.status != SYMMEM_OK)
-        sm_session_fail_ranks(session, call, SYMMEM_PEER_LOST, lost, "ended");
-    return outcome;
-}
-
-/* The ranks whose pidfds tell that they have ended. This costs no look at the ranks that live. */
-static sm_outcome watch_known(const sm_session *session, const sm_call *call) {
-    sm_liveness_glance(session->config.liveness);
-    return watch_with(sm_session_known_gone, session, call, session->config.world_size);
-}
-
-static sm_outcome watch_processes(const sm_session *session, const sm_call *call, int32_t count) {
-    sm_liveness_glance(session->config.liveness);
-    return watch_with(sm_session_seen_gone, session, call, count);
+    return last < 0 ? sm_outcome_of(SYMMEM_OK) : fail_ended(session, call, lost, last);
 }
 
 sm_outcome sm_session_started_over(const sm_session *session, const sm_call *call, int32_t rank) {
