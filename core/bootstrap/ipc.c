@@ -70,6 +70,12 @@ static void drop(sm_ipc *ipc, kept **link_p) {
     free(entry);
 }
 
+void sm_ipc_shut(sm_ipc *ipc) {
+    while (ipc->first != NULL)
+        drop(ipc, &ipc->first);
+    sm_ipc_socket_shut(&ipc->socket);
+}
+
 void sm_ipc_destroy(sm_ipc *ipc) {
     if (ipc == NULL)
         return;

@@ -23,6 +23,9 @@ typedef struct sm_ipc_tag {
  * is NULL. Answers PATH_TOO_LONG, PERMISSION or EXISTS (another user's file). */
 symmem_status sm_ipc_create(const char *directory, const char *name, sm_ipc **ipc_p);
 void sm_ipc_destroy(sm_ipc *ipc); /* also unlinks the socket's file */
+/* Closes the sockets, so that peers find nobody there, and leaves the file to sm_ipc_destroy, the
+ * only call that is permitted next. Takes no lock of the directory. */
+void sm_ipc_shut(sm_ipc *ipc);
 /* Unlinks the files that killed processes of this user and host left in the directory. Files that
  * peers may still need to see a process's end stay. `liveness` is NULL if no store is known. Never
  * fails. (ipc_sweep.c) */

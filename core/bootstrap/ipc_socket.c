@@ -189,6 +189,10 @@ symmem_status sm_ipc_socket_open(sm_ipc_socket *own, const char *directory, cons
 void sm_ipc_socket_close(sm_ipc_socket *own) {
     if (own->unlink_path)
         unlink(own->address.sun_path);
+    sm_ipc_socket_shut(own);
+}
+
+void sm_ipc_socket_shut(sm_ipc_socket *own) {
     sm_ipc_lock_all();
     delist(own);
     close_descriptors(own);

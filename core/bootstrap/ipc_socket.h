@@ -24,6 +24,8 @@ typedef struct sm_ipc_socket {
  * up. */
 symmem_status sm_ipc_socket_open(sm_ipc_socket *own, const char *directory, const char *name);
 void sm_ipc_socket_close(sm_ipc_socket *own);
+/* Closes the descriptors and leaves the file, for sm_ipc_socket_close. */
+void sm_ipc_socket_shut(sm_ipc_socket *own);
 /* Sends one message, without an address, over a new connection. Answers PERMISSION if the name
  * belongs to another user, PEER_LOST if no socket has it, and TIMEOUT if the receiver has no room
  * for the message until the deadline. */

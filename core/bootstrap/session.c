@@ -184,11 +184,21 @@ void sm_session_drop_own_fds(sm_session *session) {
     }
 }
 
+static void remove_socket(sm_session *session) {
+    sm_ipc_destroy(session->shut_ipc);
+    session->shut_ipc = NULL;
+}
+
+/* Leaves the socket's file, which must not keep the rank from telling its caller: all ranks that
+ * give up remove theirs at the same time, and the kernel has one lock for the directory. */
 static void close_down(sm_session *session) {
     if (!session->stands)
         remove_own_join(session);
     sm_session_drop_own_fds(session);
-    sm_ipc_destroy(session->ipc);
+    remove_socket(session);
+    if (session->ipc != NULL)
+        sm_ipc_shut(session->ipc);
+    session->shut_ipc = session->ipc;
     session->ipc = NULL;
     session->id = 0;
 }
@@ -205,6 +215,7 @@ void sm_session_destroy(sm_session *session) {
         return;
     session->stands = false;
     close_down(session);
+    remove_socket(session);
     if (session->has_listened && session->config.socket_dir != NULL)
         sweep(session); /* only at the end, so that ranks do not wait for their news of a failure */
     if (session->config.store != NULL)
@@ -244,6 +255,7 @@ void sm_session_has_told(const sm_session *session, int32_t rank) {
 
 static symmem_status open_socket(sm_session *session) {
     const sm_session_config *config = &session->config;
+    remove_socket(session);
     symmem_status status = sm_ipc_create(config->socket_dir, NULL, &session->ipc);
     session->has_listened = session->has_listened || status == SYMMEM_OK;
     if (status == SYMMEM_PATH_TOO_LONG && config->relative_socket_dir != NULL) {

@@ -87,6 +87,7 @@ struct sm_session {
     sm_join *joins; /* one per rank, this rank's included */
     int32_t *hosts; /* of each rank, the lowest rank on its host, as all have agreed */
     sm_ipc *ipc;
+    sm_ipc *shut_ipc; /* of a session that was given up: its file is still to be removed */
     bool has_listened; /* with a socket, whose file may be left */
     bool joining;      /* this rank's join key is in the store */
     bool stands;       /* the join key stays: later ranks may contradict it, too */
