@@ -10,7 +10,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #define EXIT_RECORD_MAGIC 0x54495845u /* "EXIT" */
 /* A rank that comes to the same store later than this belongs to another job. */
@@ -66,12 +65,6 @@ static void remove_of(const sm_world *world, int32_t rank) {
         (void)!symmem_store_remove(world->store, key, SM_STORE_CLEAN_MS);
 }
 
-static uint64_t now_s(void) {
-    struct timespec now;
-    (void)clock_gettime(CLOCK_REALTIME, &now);
-    return (uint64_t)now.tv_sec;
-}
-
 /* --- who has met ------------------------------------------------------------------------------ */
 
 static bool has_met(const sm_world *world, int32_t rank) {
@@ -117,7 +110,7 @@ static bool is_there(const sm_world *world, int32_t rank) {
 /* Removes what no rank needs any more, after this rank's member key is gone. Ranks that are there
  * may still want to read, and so may ranks that have not come. Those read this rank's record if it
  * left one, and otherwise the record of an earlier job. */
-static void sweep(const sm_world *world, bool own_is_left) {
+static void sweep_records(const sm_world *world, bool own_is_left) {
     uint64_t left[SYMMEM_MAX_WORLD_SIZE / 64] = {0}, needed[SYMMEM_MAX_WORLD_SIZE / 64] = {0};
     bool any = false, any_there = false, any_to_come = false;
     const uint64_t until_ns = sm_now_ns() + SM_LAST_LOOKS_NS; /* finalize does not wait */
@@ -162,14 +155,14 @@ void sm_exit_record_leave(const sm_world *world, const symmem_error_record *reco
         memset(&own, 0, sizeof(own)); /* sent as bytes */
         own.magic = EXIT_RECORD_MAGIC;
         own.rank = world->rank;
-        own.made_s = now_s();
+        own.made_s = sm_since_1970_s();
         if (world->identity != NULL)
             own.identity = *world->identity;
         sm_verdict_make(record, &own.verdict);
         key_of(world, world->rank, key, sizeof(key));
         (void)!symmem_store_set(world->store, key, &own, sizeof(own), SM_STORE_CLEAN_MS);
     }
-    sweep(world, leaves);
+    sweep_records(world, leaves);
 }
 
 void sm_exit_record_clear(const sm_world *world) {
@@ -186,7 +179,7 @@ bool sm_exit_record_read(const sm_world *world, int32_t rank, sm_identity *ident
     SM_ATTEMPT(look);
     exit_record found;
     const bool is_read = read_of(world, rank, &found);
-    const uint64_t now = now_s();
+    const uint64_t now = sm_since_1970_s();
     if (!is_read || found.identity.pid <= 0 || found.made_s > now + TOLD_S ||
         found.made_s + TOLD_S < now)
         return false;

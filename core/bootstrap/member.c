@@ -46,6 +46,12 @@ uint64_t sm_since_boot_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+uint64_t sm_since_1970_s(void) {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec;
+}
+
 /* Answers NOT_FOUND without a record if the key holds no valid member. */
 static symmem_status read_member(symmem_store *store, const char *key, uint32_t limit_ms,
                                  sm_member *member_p) {

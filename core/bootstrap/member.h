@@ -32,6 +32,8 @@ bool sm_member_read_left(symmem_store *store, const char *world_prefix, const sm
                          int32_t rank, sm_identity *identity_p);
 /* Returns a time that processes of one machine can compare. */
 uint64_t sm_since_boot_ns(void);
+/* Returns a time that all ranks see alike, whatever their machine and namespace. */
+uint64_t sm_since_1970_s(void);
 /* The identity and the time that something has, for instance a key. */
 typedef struct sm_trace {
     const sm_identity *identity;

@@ -131,6 +131,11 @@ typedef struct sm_outcome {
     int32_t over;   /* the rank that started over, or -1 */
 } sm_outcome;
 
+/* Whether the set of ranks has this one. */
+static inline bool sm_has_rank(const uint64_t *ranks, int32_t rank) {
+    return (ranks[rank / 64] >> (rank % 64) & 1) != 0;
+}
+
 static inline sm_outcome sm_outcome_of(symmem_status status) {
     return (sm_outcome){.status = status, .lost = -1, .over = -1};
 }

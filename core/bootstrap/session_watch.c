@@ -111,8 +111,8 @@ static bool read_what_is_left(const sm_session *session, const sm_call *call, in
 }
 
 /* Reads a key. A store without an answer is no failure. */
-static symmem_status look_for(const sm_session *session, const sm_call *call, const char *key,
-                              void *value, size_t capacity, size_t *bytes_p) {
+static symmem_status try_get(const sm_session *session, const sm_call *call, const char *key,
+                             void *value, size_t capacity, size_t *bytes_p) {
     SM_ATTEMPT(look);
     return sm_session_get(session, call, key, value, capacity, bytes_p);
 }
@@ -126,7 +126,7 @@ static symmem_status learn(const sm_session *session, const sm_call *call, int32
     size_t bytes = 0;
     sm_member found;
     memset(&found, 0, sizeof(found));
-    symmem_status status = look_for(session, call, key, &found, sizeof(found), &bytes);
+    symmem_status status = try_get(session, call, key, &found, sizeof(found), &bytes);
     if (status == SYMMEM_NOT_FOUND &&
         read_what_is_left(session, call, global_rank, &found.identity)) {
         sm_liveness_learn(config->liveness, global_rank, &found.identity);
@@ -249,7 +249,7 @@ bool sm_session_has_left(const sm_session *session, const sm_call *call, int32_t
     sm_member found;
     size_t bytes;
     sm_identity_key(config->world_prefix, config->global_ranks[rank], key, sizeof(key));
-    symmem_status status = look_for(session, call, key, &found, sizeof(found), &bytes);
+    symmem_status status = try_get(session, call, key, &found, sizeof(found), &bytes);
     return status == SYMMEM_NOT_FOUND &&
            sm_liveness_knows(config->liveness, config->global_ranks[rank]);
 }
