@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* How a context begins and ends, and its references. */
+#include "bootstrap/exit_record.h"
+#include "bootstrap/ipc_sweep.h"
 #include "store/store_choose.h"
 #include "stream/channel.h"
 #include "backend/host.h"

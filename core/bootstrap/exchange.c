@@ -15,6 +15,9 @@
  * the exchange without that rank. Ranks that time out then do not report it as missing.
  */
 #include "bootstrap/exchange.h"
+#include "bootstrap/exchange_clean.h"
+#include "bootstrap/exchange_value.h"
+#include "bootstrap/session_watch.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Removes the keys of exchanges from the store. */
+#include "bootstrap/exchange_clean.h"
 #include "bootstrap/exchange.h"
+#include "bootstrap/exchange_value.h"
+#include "bootstrap/session_watch.h"
 
 #include <stdio.h>
 #include <string.h>

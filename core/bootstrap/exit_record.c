@@ -6,7 +6,9 @@
  * that have met tell each other by messages, see session_cause.c, and leave no record. The last
  * rank that can read the record removes it, and so does the next process of its rank.
  */
+#include "bootstrap/exit_record.h"
 #include "bootstrap/session_internal.h"
+#include "bootstrap/session_agree.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -37,16 +37,4 @@ void sm_ipc_socket_done(sm_ipc_socket *own, int connection);
 /* Waits until a connection may have come. Answers a negative number, with errno, on failure. */
 int sm_ipc_socket_wait(const sm_ipc_socket *own, uint32_t ms);
 
-/* --- ipc_whose.c --- */
-/* Copies the path and ends it with a zero. An abstract name gives "". */
-void sm_ipc_path_of(const struct sockaddr_un *address, uint32_t bytes,
-                    char path[sizeof(address->sun_path) + 1]);
-/* Whether the id is this user's or root's. */
-bool sm_ipc_is_own_user(uid_t uid);
-/* Check the user that made a connection, or the user that holds the address to which one was
- * made. */
-bool sm_ipc_is_of_user(int connection, struct ucred *other_p);
-bool sm_ipc_is_socket_of_user(int connection, const struct sockaddr_un *to, uint32_t bytes,
-                              struct ucred *holder_p);
-
 #endif

@@ -15,6 +15,8 @@
  *   exit/<rank>         why it has ended before others have met it, see exit_record.c
  */
 #include "bootstrap/session_internal.h"
+#include "bootstrap/exit_record.h"
+#include "bootstrap/ipc_sweep.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -64,17 +64,5 @@ void sm_member_say_left(const sm_world *world);
 /* Removes the member's key. Only for a published member: otherwise the key may be another
  * process's. */
 void sm_member_withdraw(const sm_world *world, const sm_member *own);
-/* Leaves the reason why this rank ended before its peers met it, see exit_record.c. Called at the
- * context's end, after its member key is removed. `record` is NULL if nothing failed. */
-void sm_exit_record_leave(const sm_world *world, const symmem_error_record *record);
-/* Removes the exit record of an earlier process of this rank. Called at the context's beginning. */
-void sm_exit_record_clear(const sm_world *world);
-/* Whether `rank` has left a recent exit record, and whose it is. *earlier_job_p tells whether that
- * process ended because of what may belong to an earlier job. */
-bool sm_exit_record_read(const sm_world *world, int32_t rank, sm_identity *identity_p,
-                         bool *earlier_job_p);
-/* Appends to the message of a record that names `rank` of a group what that rank has left. */
-void sm_exit_record_explain(const sm_world *world, int32_t global_rank, int32_t rank,
-                            symmem_error_record *record);
 
 #endif

@@ -9,6 +9,11 @@
  * given the session up, whichever step the others have reached. Those follow it, or fail.
  */
 #include "bootstrap/session_internal.h"
+#include "bootstrap/exchange_clean.h"
+#include "bootstrap/exit_record.h"
+#include "bootstrap/ipc_sweep.h"
+#include "bootstrap/session_cause.h"
+#include "bootstrap/session_watch.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,11 @@
  * leaves nothing behind. A rank that fails because a peer came and left takes over that peer's
  * failure. All ranks thus report the first cause, and no rank calls a peer absent that was there.
  */
+#include "bootstrap/session_cause.h"
 #include "bootstrap/session_internal.h"
+#include "bootstrap/exit_record.h"
+#include "bootstrap/session_agree.h"
+#include "bootstrap/session_watch.h"
 
 #include <stdio.h>
 #include <string.h>

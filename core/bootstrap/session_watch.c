@@ -3,7 +3,11 @@
  * The watch over peers during waits: whether one has ended or started over. It looks once per tick,
  * and at a bounded number of peers, so that a large world does not overload its store.
  */
+#include "bootstrap/session_watch.h"
 #include "bootstrap/session_internal.h"
+#include "bootstrap/exit_record.h"
+#include "bootstrap/ipc_sweep.h"
+#include "bootstrap/session_cause.h"
 
 #include <stdio.h>
 #include <string.h>
