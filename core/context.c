@@ -4,6 +4,7 @@
 #include "bootstrap/ipc_sweep.h"
 #include "store/store_choose.h"
 #include "stream/channel.h"
+#include "backend/failure.h"
 #include "backend/host.h"
 #include "backend/instance.h"
 #include "backend/query.h"
@@ -181,11 +182,13 @@ static void lists_init(symmem_context *context) {
 static void destroy_locks(symmem_context *context) {
     (void)pthread_mutex_destroy(&context->graphs_lock);
     (void)pthread_mutex_destroy(&context->open_lock);
+    (void)pthread_mutex_destroy(&context->failures_lock);
     (void)pthread_mutex_destroy(&context->lock);
 }
 
 /* After the last reference. */
 static void free_memory(symmem_context *context) {
+    sm_call_forget(context);
     sm_group_free_shells(context);
     sm_pool_free_shells(context);
     sm_second_streams_free(context);
@@ -232,10 +235,12 @@ static symmem_status create_empty(symmem_context **context_p) {
         free(context);
         return status;
     }
+    context->failures_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     atomic_init(&context->references, 1);
     context->free_memory = free_memory;
     atomic_init(&context->instance_users, 1); /* the context's own, until it is finalized */
     atomic_init(&context->finalized, false);
+    atomic_init(&context->has_lack, false);
     atomic_init(&context->has_met, false);
     context->made_in = sm_fork_generation();
     atomic_init(&context->instance_open, false);
@@ -350,7 +355,7 @@ symmem_status symmem_init(const symmem_context_options *options, symmem_context 
         return status;
     }
     context->number = next_number();
-    sm_call_is_in(context->number);
+    sm_call_is_in(context->number, NULL, NULL);
     status = begin(context, options);
     if (status != SYMMEM_OK) {
         SM_ATTEMPT(cleaning);
@@ -408,6 +413,7 @@ static void leave_world(symmem_context *context, const symmem_error_record *reco
     if (context->identity_published &&
         !atomic_load_explicit(&context->has_met, memory_order_relaxed))
         sm_member_say_left(&world);
+    sm_context_forget_lack(context, true);
     if (context->identity_published) /* if this fails, the rank's next process overwrites it */
         sm_member_withdraw(&world, &context->member);
     sm_exit_record_leave(&world, record);
@@ -429,8 +435,7 @@ symmem_status symmem_finalize(symmem_context *context) {
     (void)pthread_mutex_unlock(&context->open_lock);
 
     symmem_error_record record;
-    symmem_last_error(&record);
-    const bool is_own = sm_failed_in(context->number);
+    const bool has_failed = sm_context_last_failure(context, &record);
     SM_ATTEMPT(ending); /* what goes wrong from here on is not the caller's failure */
     sm_clock_use(context->clock);
     sm_context_observe(context, "finalize.begin");
@@ -441,13 +446,13 @@ symmem_status symmem_finalize(symmem_context *context) {
     sm_pool_destroy_all(context);
     sm_allocation_drop_all(context);
     sm_context_observe(context, "finalize.groups");
-    if (is_own)
+    if (has_failed)
         (void)sm_error_raise(&record); /* the peers are told it */
     else
         symmem_clear_error();
     sm_group_destroy_all(context);
     sm_context_observe(context, "finalize.identity");
-    leave_world(context, is_own ? &record : NULL);
+    leave_world(context, has_failed ? &record : NULL);
     sm_identity_unlisten(&context->identity, context->life_file);
     if (context->socket_dir != NULL) /* a killed rank has left its own there */
         sm_ipc_sweep(context->socket_dir, context->liveness);

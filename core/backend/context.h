@@ -66,7 +66,12 @@ struct symmem_context {
     sm_life_file *life_file; /* in socket_dir, if there is one */
     sm_member member;
     bool identity_published;
+    pthread_mutex_t failures_lock; /* around the three below; no other one is taken behind it */
+    symmem_error_record lack;      /* see failure.c; its status is OK: there is none */
+    uint64_t lack_written_ns;      /* to the store */
+    atomic_bool has_lack;
     uint64_t met[SYMMEM_MAX_WORLD_SIZE / 64];  /* to whom notes can tell it: atomic */
+    uint64_t told[SYMMEM_MAX_WORLD_SIZE / 64]; /* that a group or the context ends: atomic */
     atomic_int allow_overlapping_devices;      /* -1, 0, 1 */
     atomic_int device_types[SM_KNOWN_DEVICES]; /* as far as tensors have named them; 0: not known */
     int32_t multicast;                         /* -1, 0, 1 */

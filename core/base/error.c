@@ -9,10 +9,13 @@
 /* All that a thread has: errors of one never overwrite another's. One variable, so that a function
  * looks its address up once. */
 static _Thread_local struct {
-    sm_scope *innermost;   /* NULL: `base`, whose address is no constant */
-    const char *operation; /* of the public call; NULL: in none */
-    uint64_t context;      /* its number, or 0 */
-    uint64_t failed_in;    /* whose call made the error of `base` */
+    sm_scope *innermost;           /* NULL: `base`, whose address is no constant */
+    const char *operation;         /* of the public call; NULL: in none */
+    uint64_t context;              /* its number, or 0 */
+    uint64_t failed_in;            /* whose call made the error of `base` */
+    const sm_failure_ops *failure; /* NULL: a failure leads to nothing */
+    void *failure_arg;
+    bool holds; /* failure_arg */
     int32_t rank, world_size;
     char group[SYMMEM_NAME_MAX];
     sm_scope call, base;
@@ -80,6 +83,8 @@ bool sm_call_begin(const char *function) {
     thread.rank = -1;
     thread.world_size = 0;
     thread.context = 0;
+    thread.failure = NULL;
+    thread.holds = false;
     thread.group[0] = '\0';
     open_scope(&thread.call, false);
     return true;
@@ -94,11 +99,31 @@ static void publish(void) {
         thread.failed_in = thread.context;
 }
 
+/* The context is sure to be there: the call that fails still works on it. */
+static void hold(void) {
+    if (thread.operation == NULL || thread.failure == NULL || thread.holds)
+        return;
+    thread.holds = true;
+    thread.failure->hold(thread.failure_arg);
+}
+
+/* At the call's end the caller's errno and cancellation have been restored. */
+static void end_failure(const symmem_error_record *error) {
+    const sm_failure_ops *ops = thread.failure;
+    SM_POINTED_CALL;
+    SM_ATTEMPT(ending);
+    thread.failure = NULL;
+    thread.holds = false;
+    ops->end(thread.failure_arg, error);
+}
+
 void sm_call_end(const bool *is_outermost) {
     if (!*is_outermost)
         return;
     if (has_error(&thread.call))
         publish();
+    if (thread.holds)
+        end_failure(thread.call.error.status != SYMMEM_OK ? &thread.call.error : NULL);
     thread.innermost = thread.call.outer;
     thread.operation = NULL;
 }
@@ -112,8 +137,19 @@ void sm_call_is_of(int32_t rank, int32_t world_size, const char *group) {
         memcpy(thread.group, group, sizeof(thread.group));
 }
 
-void sm_call_is_in(uint64_t context) {
+void sm_call_is_in(uint64_t context, const sm_failure_ops *ops, void *arg) {
     thread.context = context;
+    if (thread.holds && arg == thread.failure_arg)
+        return;
+    if (thread.holds)
+        end_failure(NULL);
+    thread.failure = ops;
+    thread.failure_arg = arg;
+}
+
+void sm_call_forget(const void *arg) {
+    if (thread.failure_arg == arg && !thread.holds)
+        thread.failure = NULL;
 }
 
 bool sm_failed_in(uint64_t context) {
@@ -162,6 +198,7 @@ symmem_status sm_vfail(symmem_status status, const char *operation, const char *
     if (vsnprintf(error.message, sizeof(error.message), format, args) < 0)
         error.message[0] = '\0';
     innermost()->error = error;
+    hold();
     return status;
 }
 
@@ -287,7 +324,9 @@ symmem_status sm_error_raise(const symmem_error_record *error) {
     sm_scope *scope = innermost();
     if (error == &scope->error && scope->is_attempt)
         scope = scope->outer;
-    if (error != &scope->error && error->status != SYMMEM_OK)
+    if (error != &scope->error && error->status != SYMMEM_OK) {
         scope->error = *error;
+        hold();
+    }
     return error->status;
 }

@@ -86,8 +86,18 @@ void sm_call_end(const bool *is_outermost);
 /* Who calls, once it is known: in the group's numbers (`group` is its name, an array of
  * SYMMEM_NAME_MAX), or with NULL in the context's, which never replace a group's. */
 void sm_call_is_of(int32_t rank, int32_t world_size, const char *group);
-/* The context that the call is on, or makes, by its number: an address may be used again. */
-void sm_call_is_in(uint64_t context);
+/* What a call's failure leads to. The first error in the call, even of an attempt, calls `hold`,
+ * which keeps `arg` until `end`. The call's end calls `end` with the call's error, or with NULL if
+ * the call did not fail. */
+typedef struct sm_failure_ops {
+    void (*hold)(void *arg);
+    void (*end)(void *arg, const symmem_error_record *error);
+} sm_failure_ops;
+/* The context that the call is on, or makes, by its number: an address may be used again. `ops` may
+ * be NULL. */
+void sm_call_is_in(uint64_t context, const sm_failure_ops *ops, void *arg);
+/* `arg` is no more: nothing is done with it at the call's failure. */
+void sm_call_forget(const void *arg);
 /* Whether the error that symmem_last_error gives is of a call on that context. */
 bool sm_failed_in(uint64_t context);
 

@@ -3,8 +3,11 @@
  * Exit records: why a rank ended before its peers met it. The rank lacked something (memory,
  * descriptors, rights), or a process left something that may be an earlier job's. A peer that waits
  * for the rank reads the record in the store, and stops waiting once the process has ended. Ranks
- * that have met tell each other by messages, see session_cause.c, and leave no record. The last
- * rank that can read the record removes it, and so does the next process of its rank.
+ * in a common group are told by messages, see session_cause.c. If all are, there is no record. The
+ * last rank that can read the record removes it, and so does the next process of its rank.
+ *
+ * A rank that lacked something and goes on leaves a record, too, because its process may end
+ * without a word. Its peers read it once the rank is missing. It removes the record at its end.
  */
 #include "bootstrap/exit_record.h"
 #include "bootstrap/session_internal.h"
@@ -20,6 +23,7 @@
 typedef struct exit_record {
     uint32_t magic;
     int32_t rank;
+    uint64_t goes_on;     /* 1: the rank goes on after this failure; 0: it has ended */
     uint64_t made_s;      /* since 1970: all machines have the same */
     sm_identity identity; /* zeros: unknown */
     sm_verdict verdict;
@@ -41,8 +45,14 @@ void sm_verdict_make(const symmem_error_record *record, sm_verdict *verdict_p) {
     sm_copy_text(verdict_p->message, sizeof(verdict_p->message), record->message);
 }
 
+/* In a rank's place: the key that is there while any record of a rank that has ended is. */
+#define MARK (-1)
+
 static void key_of(const sm_world *world, int32_t rank, char *key, size_t capacity) {
-    (void)snprintf(key, capacity, "%s/exit/%d", world->prefix, rank);
+    if (rank == MARK)
+        (void)snprintf(key, capacity, "%s/exit/any", world->prefix);
+    else
+        (void)snprintf(key, capacity, "%s/exit/%d", world->prefix, rank);
 }
 
 static bool read_of(const sm_world *world, int32_t rank, exit_record *found) {
@@ -69,11 +79,18 @@ static void remove_of(const sm_world *world, int32_t rank) {
 
 /* --- who has met ------------------------------------------------------------------------------ */
 
-static bool has_met(const sm_world *world, int32_t rank) {
+static bool is_in(const sm_world *world, const uint64_t *ranks, int32_t rank) {
     /* Relaxed: a bit that is set at this moment may count as not set. */
-    const uint64_t word =
-        world->met == NULL ? 0 : __atomic_load_n(&world->met[rank / 64], __ATOMIC_RELAXED);
+    const uint64_t word = ranks == NULL ? 0 : __atomic_load_n(&ranks[rank / 64], __ATOMIC_RELAXED);
     return rank == world->rank || (word >> (rank % 64) & 1) != 0;
+}
+
+static bool has_met(const sm_world *world, int32_t rank) {
+    return is_in(world, world->met, rank);
+}
+
+static bool is_told(const sm_world *world, int32_t rank) {
+    return is_in(world, world->told, rank);
 }
 
 /* --- leaving one ------------------------------------------------------------------------------ */
@@ -86,9 +103,7 @@ static bool is_of_an_earlier_job(const symmem_error_record *record) {
            strstr(record->message, SM_FOR_EARLIER) == NULL;
 }
 
-/* Whether the rank itself lacks something. Wrong arguments and the failures of peers do not
- * count. */
-static bool is_own_lack(const symmem_error_record *record) {
+bool sm_exit_record_is_lack(const symmem_error_record *record) {
     const symmem_status status = record->status;
     /* Before the first group only failpoints' stages have names with a dot. */
     if (record->missing_count != 0 || strchr(record->stage, '.') != NULL ||
@@ -109,62 +124,116 @@ static bool is_there(const sm_world *world, int32_t rank) {
     return status == SYMMEM_OK || status == SYMMEM_OUT_OF_RANGE;
 }
 
+/* What is in the store, as a rank sees it that goes. */
+typedef struct survey {
+    uint64_t left[SYMMEM_MAX_WORLD_SIZE / 64], needed[SYMMEM_MAX_WORLD_SIZE / 64];
+    bool any_there, any_to_come;
+} survey;
+
+/* Looks at all ranks if `marked`, because some have left a record. Without the mark only ranks that
+ * this one has not met may have. A rank that was met and is not there has gone. Returns false if
+ * there was no time for all. */
+static bool look_at_records(const sm_world *world, bool marked, survey *seen) {
+    const uint64_t until_ns = sm_now_ns() + SM_LAST_LOOKS_NS; /* finalize does not wait */
+    memset(seen, 0, sizeof(*seen));
+    for (int32_t rank = 0; rank < world->size; rank++) {
+        exit_record found;
+        const bool is_met = has_met(world, rank);
+        if (rank == world->rank || (is_met && !marked))
+            continue;
+        if (sm_now_ns() > until_ns)
+            return false;
+        const bool said = read_of(world, rank, &found) && found.goes_on == 0;
+        const bool there = !said && is_there(world, rank);
+        seen->left[rank / 64] |= (uint64_t)said << (rank % 64);
+        seen->needed[rank / 64] |= (uint64_t)(said && tells_of_an_earlier_job(&found))
+                                   << (rank % 64);
+        seen->any_there = seen->any_there || there;
+        seen->any_to_come = seen->any_to_come || (!is_met && !said && !there);
+    }
+    return true;
+}
+
 /* Removes what no rank needs any more, after this rank's member key is gone. Ranks that are there
  * may still want to read, and so may ranks that have not come. Those read this rank's record if it
  * left one, and otherwise the record of an earlier job. */
-static void sweep_records(const sm_world *world, bool own_is_left) {
-    uint64_t left[SYMMEM_MAX_WORLD_SIZE / 64] = {0}, needed[SYMMEM_MAX_WORLD_SIZE / 64] = {0};
-    bool any = false, any_there = false, any_to_come = false;
-    const uint64_t until_ns = sm_now_ns() + SM_LAST_LOOKS_NS; /* finalize does not wait */
+static void sweep_records(const sm_world *world, bool marked, bool own_is_left) {
+    survey seen;
+    if (!look_at_records(world, marked, &seen) || seen.any_there)
+        return;
+    bool all_gone = !own_is_left || !seen.any_to_come;
     for (int32_t rank = 0; rank < world->size; rank++) {
-        exit_record found;
-        if (has_met(world, rank))
-            continue;
-        if (sm_now_ns() > until_ns)
-            return;
-        const bool said = read_of(world, rank, &found);
-        const bool there = !said && is_there(world, rank);
-        left[rank / 64] |= (uint64_t)said << (rank % 64);
-        needed[rank / 64] |= (uint64_t)(said && tells_of_an_earlier_job(&found)) << (rank % 64);
-        any = any || said;
-        any_there = any_there || there;
-        any_to_come = any_to_come || (!said && !there);
-    }
-    for (int32_t rank = 0; any && !any_there && rank < world->size; rank++) {
-        const uint64_t may_go =
-            own_is_left || !any_to_come ? left[rank / 64] : left[rank / 64] & ~needed[rank / 64];
-        if ((may_go >> (rank % 64) & 1) != 0)
+        const uint64_t left = seen.left[rank / 64] >> (rank % 64) & 1;
+        const uint64_t needed = seen.needed[rank / 64] >> (rank % 64) & 1;
+        if (left != 0 && (own_is_left || !seen.any_to_come || needed == 0))
             remove_of(world, rank);
+        else
+            all_gone = all_gone && left == 0;
     }
-    if (any && !any_there && !any_to_come)
+    if (own_is_left && !seen.any_to_come)
         remove_of(world, world->rank);
+    if (marked && all_gone)
+        remove_of(world, MARK);
+}
+
+static void write_own(const sm_world *world, const symmem_error_record *record, bool goes_on) {
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    exit_record own;
+    memset(&own, 0, sizeof(own)); /* sent as bytes */
+    own.magic = EXIT_RECORD_MAGIC;
+    own.rank = world->rank;
+    own.goes_on = goes_on;
+    own.made_s = sm_since_1970_s();
+    if (world->identity != NULL)
+        own.identity = *world->identity;
+    sm_verdict_make(record, &own.verdict);
+    key_of(world, world->rank, key, sizeof(key));
+    (void)!symmem_store_set(world->store, key, &own, sizeof(own), SM_STORE_CLEAN_MS);
+}
+
+static bool is_marked(const sm_world *world) {
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    uint8_t mark[1];
+    size_t bytes = 0;
+    key_of(world, MARK, key, sizeof(key));
+    return symmem_store_get(world->store, key, mark, sizeof(mark), &bytes, SM_STORE_CLEAN_MS) ==
+           SYMMEM_OK;
+}
+
+/* First the mark: a rank that sees none leaves records where they are. */
+static void leave_own(const sm_world *world, const symmem_error_record *record) {
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    key_of(world, MARK, key, sizeof(key));
+    (void)!symmem_store_set(world->store, key, "", 1, SM_STORE_CLEAN_MS);
+    write_own(world, record, false);
+}
+
+static bool all_have(bool (*has)(const sm_world *world, int32_t rank), const sm_world *world) {
+    int32_t rank = 0;
+    while (rank < world->size && has(world, rank))
+        rank++;
+    return rank == world->size;
 }
 
 void sm_exit_record_leave(const sm_world *world, const symmem_error_record *record) {
-    int32_t unmet = 0;
     if (world->store == NULL || world->prefix[0] == '\0' || world->size < 2 ||
         world->size > SYMMEM_MAX_WORLD_SIZE)
         return;
-    while (unmet < world->size && has_met(world, unmet))
-        unmet++;
-    if (unmet == world->size)
-        return;
     SM_ATTEMPT(leaving);
-    const bool leaves = record != NULL && (is_own_lack(record) || is_of_an_earlier_job(record));
-    if (leaves) {
-        char key[SYMMEM_STORE_KEY_MAX + 1];
-        exit_record own;
-        memset(&own, 0, sizeof(own)); /* sent as bytes */
-        own.magic = EXIT_RECORD_MAGIC;
-        own.rank = world->rank;
-        own.made_s = sm_since_1970_s();
-        if (world->identity != NULL)
-            own.identity = *world->identity;
-        sm_verdict_make(record, &own.verdict);
-        key_of(world, world->rank, key, sizeof(key));
-        (void)!symmem_store_set(world->store, key, &own, sizeof(own), SM_STORE_CLEAN_MS);
-    }
-    sweep_records(world, leaves);
+    const bool all_met = all_have(has_met, world);
+    const bool leaves =
+        record != NULL && ((sm_exit_record_is_lack(record) && !all_have(is_told, world)) ||
+                           (!all_met && is_of_an_earlier_job(record)));
+    if (leaves)
+        leave_own(world, record);
+    const bool marked = leaves || is_marked(world);
+    if (marked || !all_met)
+        sweep_records(world, marked, leaves);
+}
+
+void sm_exit_record_note(const sm_world *world, const symmem_error_record *record) {
+    SM_ATTEMPT(noting);
+    write_own(world, record, true);
 }
 
 void sm_exit_record_clear(const sm_world *world) {
@@ -176,14 +245,17 @@ void sm_exit_record_clear(const sm_world *world) {
 
 /* --- reading one ------------------------------------------------------------------------------ */
 
+static bool is_recent(const exit_record *found) {
+    const uint64_t now = sm_since_1970_s();
+    return found->made_s <= now + TOLD_S && found->made_s + TOLD_S >= now;
+}
+
 bool sm_exit_record_read(const sm_world *world, int32_t rank, sm_identity *identity_p,
                          bool *earlier_job_p) {
     SM_ATTEMPT(look);
     exit_record found;
     const bool is_read = read_of(world, rank, &found);
-    const uint64_t now = sm_since_1970_s();
-    if (!is_read || found.identity.pid <= 0 || found.made_s > now + TOLD_S ||
-        found.made_s + TOLD_S < now)
+    if (!is_read || found.goes_on != 0 || found.identity.pid <= 0 || !is_recent(&found))
         return false;
     found.identity.host[sizeof(found.identity.host) - 1] = '\0';
     *identity_p = found.identity;
@@ -191,14 +263,22 @@ bool sm_exit_record_read(const sm_world *world, int32_t rank, sm_identity *ident
     return true;
 }
 
+/* A lack is no cause if its rank has gone on for long, or is only late. */
+static bool is_cause_of(const exit_record *found, symmem_status status) {
+    return found->goes_on == 0 ||
+           ((status == SYMMEM_PEER_LOST || status == SYMMEM_MISMATCH) && is_recent(found));
+}
+
 void sm_exit_record_explain(const sm_world *world, int32_t global_rank, int32_t rank,
                             symmem_error_record *record) {
     SM_ATTEMPT(look);
     exit_record found;
-    if (world->store != NULL && world->size > 1 && read_of(world, global_rank, &found)) {
+    if (world->store != NULL && world->size > 1 && read_of(world, global_rank, &found) &&
+        is_cause_of(&found, record->status)) {
         const size_t used = strlen(record->message);
         (void)snprintf(record->message + used, sizeof(record->message) - used,
-                       "; rank %d finalized after %s in %.*s: %.*s", rank,
+                       "; rank %d %s %s in %.*s: %.*s", rank,
+                       found.goes_on == 0 ? "finalized after" : "failed with",
                        symmem_status_name((symmem_status)found.verdict.status),
                        (int)sizeof(found.verdict.operation) - 1, found.verdict.operation,
                        (int)sizeof(found.verdict.message) - 1, found.verdict.message);

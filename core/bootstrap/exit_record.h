@@ -10,6 +10,11 @@ typedef struct sm_verdict sm_verdict;
 /* Leaves the reason why this rank ended before its peers met it. Called at the context's end, after
  * its member key is removed. `record` is NULL if nothing failed. */
 void sm_exit_record_leave(const sm_world *world, const symmem_error_record *record);
+/* Whether the record is of a lack of the rank itself. Wrong arguments and the failures of peers do
+ * not count. */
+bool sm_exit_record_is_lack(const symmem_error_record *record);
+/* Leaves the record of a rank that goes on, in case it ends before it finalizes. */
+void sm_exit_record_note(const sm_world *world, const symmem_error_record *record);
 /* Removes the exit record of an earlier process of this rank. Called at the context's beginning. */
 void sm_exit_record_clear(const sm_world *world);
 /* Whether `rank` has left a recent exit record, and whose it is. *earlier_job_p tells whether that

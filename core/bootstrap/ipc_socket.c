@@ -227,7 +227,10 @@ static symmem_status fail_connect(const struct sockaddr_un *to, uint32_t bytes, 
 static symmem_status check_receiver(int connection, const struct sockaddr_un *to, uint32_t bytes) {
     struct ucred holder;
     char path[sizeof(to->sun_path) + 1];
-    if (sm_ipc_is_socket_of_user(connection, to, bytes, &holder))
+    const int error = sm_ipc_ask_user(connection, &holder);
+    if (error != 0)
+        return sm_fail_errno(error, "socket", "send", "cannot ask whose the peer's socket is");
+    if (sm_ipc_is_socket_of_user(&holder, to, bytes))
         return SYMMEM_OK;
     sm_ipc_path_of(to, bytes, path);
     return sm_fail(SYMMEM_PERMISSION, "socket", "send",
@@ -351,7 +354,12 @@ static symmem_status take_connection(sm_ipc_socket *own) {
             return SYMMEM_TIMEOUT;
         if (connection < 0)
             return cannot_take(errno);
-        if (sm_ipc_is_of_user(connection, &other)) {
+        const int error = sm_ipc_ask_user(connection, &other);
+        if (error != 0) {
+            close(connection);
+            return sm_fail_errno(error, "socket", "receive", "cannot ask who has connected");
+        }
+        if (sm_ipc_is_own_user(other.uid)) {
             sm_ipc_lock_all();
             own->waiting[own->waiting_count++] = connection;
             sm_ipc_unlock_all();
@@ -361,13 +369,26 @@ static symmem_status take_connection(sm_ipc_socket *own) {
     }
 }
 
+static bool is_without_message(int error) {
+    return error == EAGAIN || error == EINTR || error == ECONNRESET;
+}
+
+/* Looks at a message's beginning. A lack of the kernel's that passes is waited out once. */
+static ssize_t peek(int connection, uint32_t *first_p) {
+    ssize_t got = recv(connection, first_p, sizeof(*first_p), MSG_PEEK);
+    if (got < 0 && !is_without_message(errno))
+        got = recv(connection, first_p, sizeof(*first_p), MSG_PEEK);
+    return got;
+}
+
 /* Whether a message waits that begins with `magic`. Closes a connection that ended without a
- * message. */
+ * message. One that cannot be looked at stays, but who takes all messages gets it, and with it the
+ * failure. */
 static bool has_message(sm_ipc_socket *own, int32_t at, uint32_t magic) {
     uint32_t first = 0;
-    const ssize_t got = recv(own->waiting[at], &first, sizeof(first), MSG_PEEK);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR))
-        return false;
+    const ssize_t got = peek(own->waiting[at], &first);
+    if (got < 0 && errno != ECONNRESET)
+        return magic == 0 && !is_without_message(errno);
     if (got <= 0)
         close(take_out(own, at));
     return got > 0 && (magic == 0 || (got == (ssize_t)sizeof(first) && first == magic));

@@ -7,6 +7,7 @@
 #include "bootstrap/ipc_whose.h"
 #include "bootstrap/ipc_socket.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,12 +44,16 @@ bool sm_ipc_is_own_user(uid_t uid) {
     return uid == geteuid() || uid == 0;
 }
 
-/* A peer whose user id is hidden has to prove itself by the session's secret, as all peers do. */
-bool sm_ipc_is_of_user(int connection, struct ucred *other_p) {
-    socklen_t bytes = sizeof(*other_p);
+/* A peer whose user id is hidden has to prove itself by the session's secret, as all peers do. A
+ * message would be lost with its connection, so a lack that passes is waited out once. */
+int sm_ipc_ask_user(int connection, struct ucred *other_p) {
+    int result = -1;
     *other_p = (struct ucred){.uid = OVERFLOW_UID};
-    return getsockopt(connection, SOL_SOCKET, SO_PEERCRED, other_p, &bytes) == 0 &&
-           sm_ipc_is_own_user(other_p->uid);
+    for (int i = 0; i < 2 && result != 0; i++) {
+        socklen_t bytes = sizeof(*other_p);
+        result = getsockopt(connection, SOL_SOCKET, SO_PEERCRED, other_p, &bytes);
+    }
+    return result == 0 ? 0 : errno;
 }
 
 /* Whether only the owner may write to the file, and no other user can replace it in its
@@ -88,12 +93,12 @@ static bool is_named_after(const char *name) {
     return found;
 }
 
-bool sm_ipc_is_socket_of_user(int connection, const struct sockaddr_un *to, uint32_t bytes,
-                              struct ucred *holder_p) {
+bool sm_ipc_is_socket_of_user(const struct ucred *holder, const struct sockaddr_un *to,
+                              uint32_t bytes) {
     char path[sizeof(to->sun_path) + 1];
-    if (!sm_ipc_is_of_user(connection, holder_p))
+    if (!sm_ipc_is_own_user(holder->uid))
         return false;
-    if (!says_nothing(holder_p->uid))
+    if (!says_nothing(holder->uid))
         return true;
     sm_ipc_path_of(to, bytes, path);
     return path[0] != '\0' ? is_own_file(path) : is_named_after(path + 1);

@@ -51,7 +51,8 @@ typedef struct sm_world {
     const char *socket_dir;      /* or NULL */
     const sm_identity *identity; /* own; NULL: it is not known */
     sm_liveness *liveness;
-    const uint64_t *met; /* bits of the ranks that messages reach; NULL: none */
+    const uint64_t *met;  /* bits of the ranks that messages have reached; NULL: none */
+    const uint64_t *told; /* and of those that messages have told of this rank's end */
     int32_t rank, size;
     uint32_t timeout_ms;
 } sm_world;

@@ -231,11 +231,19 @@ const sm_identity *sm_session_peer(const sm_session *session, int32_t rank) {
     return &session->joins[rank].identity;
 }
 
-void sm_session_has_met(const sm_session *session, int32_t rank) {
+static void set_bit(const sm_session *session, uint64_t *ranks, int32_t rank) {
     const int32_t global_rank = session->config.global_ranks[rank];
-    if (session->config.met != NULL)
-        (void)__atomic_fetch_or(&session->config.met[global_rank / 64], 1ull << (global_rank % 64),
+    if (ranks != NULL)
+        (void)__atomic_fetch_or(&ranks[global_rank / 64], 1ull << (global_rank % 64),
                                 __ATOMIC_RELAXED); /* it orders nothing */
+}
+
+void sm_session_has_met(const sm_session *session, int32_t rank) {
+    set_bit(session, session->config.met, rank);
+}
+
+void sm_session_has_told(const sm_session *session, int32_t rank) {
+    set_bit(session, session->config.told, rank);
 }
 
 /* --- bring-up ----------------------------------------------------------------------- */

@@ -18,7 +18,8 @@ typedef struct sm_session_config {
     const char *group_name;
     const char *socket_dir;          /* NULL: abstract */
     const char *relative_socket_dir; /* as the user gave it; NULL: not relative */
-    uint64_t *met; /* ranks of the world that this one has met or told something; NULL: not kept */
+    uint64_t *met;  /* ranks of the world that this one has met or told something; NULL: not kept */
+    uint64_t *told; /* that it has told of its end in the group; NULL: not kept */
     int32_t rank;
     int32_t world_size;
     const int32_t *global_ranks;

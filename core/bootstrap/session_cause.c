@@ -125,6 +125,8 @@ static void tell(sm_session *session, const sm_call *call, uint32_t kind,
             !send_reason(session, &session->joins[rank], &why))
             continue;
         sm_session_has_met(session, rank);
+        if (kind == FINALIZED || kind == DESTROYED)
+            sm_session_has_told(session, rank);
         session->told[rank / 64] |= (uint64_t)(kind == GAVE_UP) << (rank % 64);
     }
 }

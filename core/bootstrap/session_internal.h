@@ -168,6 +168,8 @@ void sm_session_observe(const sm_session *session, const char *name);
 void sm_session_take_down(sm_session *session, const sm_call *call);
 /* Notes that the rank knows of this one, through the session or a note. */
 void sm_session_has_met(const sm_session *session, int32_t rank);
+/* Notes that a note has told the rank of this one's end in the group, and why. */
+void sm_session_has_told(const sm_session *session, int32_t rank);
 /* Brings the session up if it is down. */
 symmem_status sm_session_up(sm_session *session, const sm_call *call);
 void sm_session_drop_own_fds(sm_session *session);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/failure.h"
 #include "backend/heap.h"
 #include "backend/instance.h"
 #include "backend/query.h"
@@ -130,6 +131,8 @@ symmem_status sm_group_end_call(symmem_group *group, symmem_status status) {
     sm_group_leave(group);
     if (status != SYMMEM_OK)
         sm_group_explain(context);
+    else
+        sm_context_forget_lack(context, false);
     sm_instance_release(context);
     return status;
 }
@@ -319,6 +322,7 @@ static symmem_status make_session(symmem_group *group) {
         .global_ranks = group->global_ranks,
         .liveness = context->liveness,
         .met = context->met,
+        .told = context->told,
         .identity = &context->identity,
         .point = context->point,
         .point_arg = context->point_arg,
@@ -415,10 +419,9 @@ symmem_status symmem_group_destroy(symmem_group *group) {
         return status;
     symmem_context *context = group->context;
     symmem_error_record before;
-    symmem_last_error(&before);
-    const bool is_own = sm_failed_in(context->number);
+    const bool has_failed = sm_context_last_failure(context, &before);
     SM_ATTEMPT(ending);
-    if (is_own) /* a failure in another context is no news to these peers */
+    if (has_failed) /* a failure in another context is no news to these peers */
         (void)sm_error_raise(&before);
     end_group(group);
     sm_context_observe(context, "group.destroyed");

@@ -13,6 +13,12 @@ static bool is_hearsay(symmem_status status) {
     return status == SYMMEM_PEER_LOST || status == SYMMEM_TIMEOUT || status == SYMMEM_POISONED;
 }
 
+/* Whether another rank does not do what this one does. It may have failed before. */
+static bool is_peers_mismatch(const symmem_error_record *record) {
+    return record->status == SYMMEM_MISMATCH && record->failed_rank >= 0 &&
+           record->failed_rank != record->rank;
+}
+
 /* Whether this rank itself was late. That others left because of it explains nothing. */
 static bool is_own(const symmem_error_record *record) {
     return record->status == SYMMEM_TIMEOUT && record->failed_rank >= 0 &&
@@ -60,18 +66,12 @@ static int32_t named_rank(const symmem_error_record *record) {
     return rank;
 }
 
-/* A failure while asking is no failure of the call. */
-static void add_reason(symmem_context *context, symmem_error_record *record) {
-    SM_ATTEMPT(asking);
-    symmem_group *group = NULL;
+/* Asks the groups for what ranks have told, and then the store for their exit records. */
+static void ask_all(symmem_context *context, symmem_group *group, int32_t named,
+                    symmem_error_record *record) {
     const size_t before = strlen(record->message);
     const sm_world world = sm_context_world(context);
-    if (symmem_group_find(context, record->group, &group) != SYMMEM_OK ||
-        sm_group_acquire(group, record->operation) != SYMMEM_OK)
-        return;
-    const int32_t named = named_rank(record);
-    const int32_t global_rank =
-        named >= 0 && named < group->world_size ? group->global_ranks[named] : -1;
+    const int32_t global_rank = named >= 0 ? group->global_ranks[named] : -1;
     ask_group(group, -1, record);
     for (symmem_group *other = next_group(context, NULL); other; other = next_group(context, other))
         if (other != group && global_rank >= 0 && strlen(record->message) == before)
@@ -82,14 +82,33 @@ static void add_reason(symmem_context *context, symmem_error_record *record) {
     for (int32_t rank = 0; named < 0 && rank < group->world_size; rank++)
         if (symmem_error_is_missing(record, rank) && strlen(record->message) == before)
             sm_exit_record_explain(&world, group->global_ranks[rank], rank, record);
+}
+
+/* A failure while asking is no failure of the call. */
+static void add_reason(symmem_context *context, symmem_error_record *record) {
+    SM_ATTEMPT(asking);
+    symmem_group *group = NULL;
+    const size_t before = strlen(record->message);
+    const sm_world world = sm_context_world(context);
+    if (symmem_group_find(context, record->group, &group) != SYMMEM_OK ||
+        sm_group_acquire(group, record->operation) != SYMMEM_OK)
+        return;
+    int32_t named = named_rank(record);
+    if (named >= group->world_size)
+        named = -1;
+    /* What a process noted before it ended comes before what others say of its end. */
+    if (named >= 0 && record->status != SYMMEM_TIMEOUT && record->status != SYMMEM_POISONED)
+        sm_exit_record_explain(&world, group->global_ranks[named], named, record);
+    if (record->status != SYMMEM_MISMATCH && strlen(record->message) == before)
+        ask_all(context, group, named, record);
     sm_group_release(group);
 }
 
 void sm_group_explain(symmem_context *context) {
     symmem_error_record record;
     (void)sm_error_get(&record);
-    if (record.group[0] == '\0' || !is_hearsay(record.status) || is_own(&record) ||
-        strstr(record.message, " after ") != NULL ||
+    if (record.group[0] == '\0' || (!is_hearsay(record.status) && !is_peers_mismatch(&record)) ||
+        is_own(&record) || strstr(record.message, " after ") != NULL ||
         strstr(record.message, " failed with ") != NULL)
         return; /* nothing to add, or added already */
     add_reason(context, &record);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "rendezvous/rendezvous.h"
+#include "backend/failure.h"
 #include "backend/host.h"
 #include "backend/query.h"
 #include "memory/block.h"
@@ -359,6 +360,8 @@ symmem_status sm_rendezvous_call(symmem_context *context, void *ptr, symmem_grou
     status = run(&rendezvous, ptr, group, handle_p);
     if (status != SYMMEM_OK)
         sm_group_explain(context);
+    else
+        sm_context_forget_lack(context, false);
     (void)sm_call_deadline(before_ns);
     return status;
 }

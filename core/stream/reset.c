@@ -5,6 +5,7 @@
 #include "backend/reach.h"
 #include "stream/channel.h"
 #include "bootstrap/session_internal.h"
+#include "backend/failure.h"
 #include "backend/host.h"
 #include "backend/query.h"
 #include "memory/group_explain.h"
@@ -214,6 +215,8 @@ symmem_status symmem_handle_reset(symmem_handle *handle, uint32_t timeout_ms) {
     if (status != SYMMEM_OK) {
         (void)sm_error_elapsed(sm_now_ns() - begin_ns);
         sm_group_explain(link->context);
+    } else {
+        sm_context_forget_lack(link->context, false);
     }
     return status;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * What a process has once and keeps, made before the ledger looks: a device that is opened, and
- * what its driver makes when it first runs a stream, a host function or a graph.
+ * what its driver makes when it first runs a stream, a host function or a graph; and an engine that
+ * all ranks start together, with what it makes for each pair of ranks.
  */
 #include "kit_internal.h"
 
@@ -137,15 +138,96 @@ static void warm_devices(const struct kit_setup *setup, int32_t first_rank, int3
             fprintf(stderr, "symmem-conformance: device of rank %d: warming up failed\n", rank);
 }
 
-void kit_warm_up(const struct kit_setup *setup) {
-    /* Of this process; cases of it come one after the other. What asks for links later than the
-     * first case is warmed once more, which is simple and seldom. */
-    static bool warm, has_asked;
+/* --- engines that all ranks start together --------------------------------------------------- */
+
+static void let_peers_in(void *context) {
+    (void)!symmem_progress(context);
+}
+
+/* What an engine makes for each pair of ranks when it is first used. */
+static bool use_pairs(symmem_handle *handle, int32_t rank, int32_t ranks) {
+    const uint32_t limit_ms = tk_scaled_ms(WARM_MS);
+    uint8_t bytes[BYTES] = {0};
+    bool fine = symmem_barrier(handle, 0, limit_ms, NULL) == SYMMEM_OK;
+    for (int32_t i = 1; i < ranks && fine; i++) {
+        const int32_t to = (rank + i) % ranks, from = (rank + ranks - i) % ranks;
+        fine = symmem_put(handle, to, 0, bytes, sizeof(bytes), NULL) == SYMMEM_OK &&
+               symmem_get(handle, to, 0, bytes, sizeof(bytes), NULL) == SYMMEM_OK &&
+               symmem_put_signal(handle, to, 0, limit_ms, NULL) == SYMMEM_OK &&
+               symmem_wait_signal(handle, from, 0, limit_ms, NULL) == SYMMEM_OK;
+    }
+    return symmem_barrier(handle, 0, limit_ms, NULL) == SYMMEM_OK && fine;
+}
+
+/* Every pair of ranks moves bytes. Ranks that come to its end
+ * serve those that have not. */
+static bool meet_all(const struct kit_setup *setup, symmem_context *context) {
+    const uint32_t limit_ms = tk_scaled_ms(WARM_MS);
+    symmem_group *group = NULL;
+    symmem_handle *handle = NULL;
+    void *memory = NULL;
+    bool fine = symmem_group_create(context, "warm", NULL, 0, NULL, &group) == SYMMEM_OK &&
+                symmem_alloc(context, BYTES, -1, NULL, &memory) == SYMMEM_OK &&
+                symmem_rendezvous(context, memory, group, limit_ms, &handle) == SYMMEM_OK &&
+                use_pairs(handle, setup->rank, setup->world_size);
+    arena_serve(let_peers_in, context);
+    arena_enter(setup->arena, setup->rank, ARENA_WARM);
+    fine = arena_meet(setup->arena, ARENA_WARM, limit_ms) && fine;
+    arena_serve(NULL, NULL);
+    symmem_handle_release(handle);
+    fine = (memory == NULL || symmem_free(context, memory) == SYMMEM_OK) && fine;
+    return symmem_group_destroy(group) == SYMMEM_OK && fine;
+}
+
+/* Cases have two contexts at a time, and each takes memory of the engine's. */
+#define CONTEXTS 2
+
+static bool warm_engine(const struct kit_setup *setup) {
+    symmem_context_options options;
+    symmem_context *contexts[CONTEXTS] = {NULL};
+    symmem_store *store = NULL;
+    char path[300];
+    bool fine = true;
+    symmem_context_options_init(&options);
+    options.rank = options.local_rank = setup->rank;
+    options.world_size = setup->world_size;
+    options.backend = setup->backend;
+    snprintf(path, sizeof(path), "%s/warm", setup->scratch_dir);
+    if (symmem_store_open_file(path, &store) != SYMMEM_OK)
+        return false;
+    options.store = store;
+    for (int i = 0; i < CONTEXTS && fine; i++)
+        fine = symmem_init(&options, &contexts[i]) == SYMMEM_OK &&
+               symmem_join(contexts[i], NULL, tk_scaled_ms(WARM_MS)) == SYMMEM_OK;
+    fine = fine && meet_all(setup, contexts[0]);
+    for (int i = 0; i < CONTEXTS; i++)
+        symmem_context_free(contexts[i]);
+    symmem_store_close(store);
+    return fine;
+}
+
+/* Not where the ranks' children start it. */
+static bool warms_engine(const struct kit_setup *setup) {
+    const unsigned by_children = TK_FORKS | TK_NO_CONTEXT;
+    return (setup->arena->probe.capabilities & SYMMEM_CAP_WORLD) != 0 &&
+           setup->mode == TK_MODE_PROCESS && (setup->test->flags & by_children) != by_children;
+}
+
+static void warm_up_engine(const struct kit_setup *setup) {
+    static bool warm; /* of this process */
+    if (warm || !warms_engine(setup))
+        return;
+    arena_enter(setup->arena, setup->rank, ARENA_OPENING);
+    if (!warm_engine(setup))
+        fprintf(stderr, "symmem-conformance: engine of rank %d: warming up failed\n", setup->rank);
+    warm = true;
+}
+
+/* Cases of a process come one after the other. What asks for links later than the first case is
+ * warmed once more, which is simple and seldom. */
+static void warm_up_devices(const struct kit_setup *setup) {
+    static bool warm, has_asked; /* of this process */
     const int32_t devices = setup->arena->probe.device_count;
-    pthread_t thread;
-    /* With a process' first thread ThreadSanitizer starts one of its own, which stays. */
-    if (pthread_create(&thread, NULL, do_nothing, NULL) == 0)
-        pthread_join(thread, NULL);
     /* Cases in which ranks die count as well: the ledger of those that live is compared. */
     if ((setup->test->flags & (TK_NO_BACKEND | TK_FORKS)) != 0 ||
         (warm && (has_asked || !asks_links(setup))))
@@ -158,6 +240,15 @@ void kit_warm_up(const struct kit_setup *setup) {
     arena_enter(setup->arena, setup->rank, ARENA_IDLE);
     warm = true;
     has_asked = has_asked || asks_links(setup);
+}
+
+void kit_warm_up(const struct kit_setup *setup) {
+    pthread_t thread;
+    /* With a process' first thread ThreadSanitizer starts one of its own, which stays. */
+    if (pthread_create(&thread, NULL, do_nothing, NULL) == 0)
+        pthread_join(thread, NULL);
+    warm_up_devices(setup);
+    warm_up_engine(setup);
 }
 
 void tk_open_device(struct tk *t) {

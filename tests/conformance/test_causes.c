@@ -230,6 +230,36 @@ TK_TEST(causes, lack_of_one_that_finalizes, "SM-EXCHANGE-24", .ranks = {2, 4}) {
     tk_out_of_band_barrier(t);
 }
 
+/* What it calls to clean up fails, too, and says nothing of the cause. */
+TK_TEST(causes, lack_before_the_cleaning_up, "SM-EXCHANGE-42", .ranks = {2, 4}) {
+    symmem_handle *handle = tk_handle(t, 4096, tk_world_group(t));
+    if (t->rank == t->last) {
+        lack(t, t->context);
+        TK_FAILS(t, NOT_SYMMETRIC, symmem_free(t->context, handle));       /* in the context */
+        TK_FAILS(t, INVALID_ARGUMENT, symmem_handle_get_info(NULL, NULL)); /* and in none */
+        tk_end_context(t);
+    }
+    tk_out_of_band_barrier(t);
+    if (t->rank != t->last)
+        expect_lack(t, symmem_barrier(handle, 0, tk_limit_ms(t, 400), NULL), t->last);
+    tk_out_of_band_barrier(t);
+}
+
+/* Its process ends without a word: what it lacked is known from before. */
+TK_TEST(causes, lack_of_one_that_ends, "SM-EXCHANGE-40", .ranks = {2, 4}, .flags = DEATH) {
+    symmem_handle *handle = tk_handle(t, 4096, tk_world_group(t));
+    tk_expect_death(t, t->last);
+    tk_out_of_band_barrier(t);
+    if (t->rank == t->last) {
+        lack(t, t->context);
+        tk_kill_self(t);
+    }
+    const uint64_t begin_ms = tk_now_ms();
+    expect_lack(t, symmem_barrier(handle, 0, LIMIT_MS, NULL), t->last);
+    expect_lack(t, symmem_group_barrier(tk_world_group(t), LIMIT_MS), t->last);
+    tk_expect_prompt(t, t->last, begin_ms, tk_now_ms());
+}
+
 /* A product that cannot be made, in the middle of an operation of all. */
 static symmem_status no_product(void *arg, const symmem_matmul *product, void *native) {
     return SYMMEM_LIMIT;
@@ -381,6 +411,83 @@ TK_TEST(causes, lack_of_one_that_never_came, "SM-EXCHANGE-25", .ranks = {2, 4}, 
     tk_out_of_band_barrier(t);
     if (t->rank != t->last)
         TK_OK(t, symmem_finalize(context));
+    symmem_context_free(context);
+    remove_store(t, store, path);
+}
+
+/* What it does next is not what the others do. */
+TK_TEST(causes, lack_before_another_call, "SM-EXCHANGE-43", .ranks = {2, 4}) {
+    symmem_group *group = tk_group(t, "lacking", NULL, 0);
+    char value = 1, values[SYMMEM_MAX_WORLD_SIZE];
+    tk_group_barrier(t, group);
+    if (t->rank == t->last) {
+        lack(t, t->context);
+        TK_FAILS(t, MISMATCH, symmem_group_all_gather(group, &value, 1, values, LIMIT_MS));
+    } else {
+        TK_FAILS(t, MISMATCH, symmem_group_barrier(group, LIMIT_MS));
+        TK_CHECK_MSG(t, strstr(last_record().message, "NO_SPACE in alloc") != NULL, "%s",
+                     last_record().message);
+    }
+    tk_out_of_band_barrier(t);
+    tk_group_destroy(t, group);
+}
+
+/* It goes on, and ends later for another reason. */
+TK_TEST(causes, lack_long_before_the_end, "SM-EXCHANGE-41", .ranks = {2, 4}, .flags = DEATH) {
+    symmem_group *group = tk_world_group(t);
+    tk_expect_death(t, t->last);
+    tk_group_barrier(t, group);
+    if (t->rank == t->last)
+        lack(t, t->context);
+    tk_group_barrier(t, group);
+    if (t->rank == t->last)
+        tk_kill_self(t);
+    TK_STATUS(t, SYMMEM_PEER_LOST, symmem_group_barrier(group, LIMIT_MS));
+    TK_EQ_INT(t, t->last, last_record().failed_rank);
+    TK_CHECK_MSG(t, strstr(last_record().message, "NO_SPACE") == NULL, "%s", last_record().message);
+}
+
+/* They have met, but nothing connects them any more. */
+TK_TEST(causes, lack_of_one_met_before, "SM-EXCHANGE-44", .ranks = {2, 4}, .flags = TK_UNMET) {
+    char path[64];
+    symmem_store *store = other_store(t, path);
+    const symmem_context_options options = other_world(t, store);
+    symmem_context *context = NULL;
+    symmem_group *group = NULL;
+    TK_REQUIRE_OK(t, symmem_init(&options, &context));
+    TK_REQUIRE_OK(t, symmem_group_create(context, "before", NULL, 0, NULL, &group));
+    tk_group_barrier(t, group);
+    TK_OK(t, symmem_group_destroy(group));
+    tk_out_of_band_barrier(t);
+    if (t->rank == t->last) {
+        lack(t, context);
+        TK_OK(t, symmem_finalize(context));
+    }
+    tk_out_of_band_barrier(t);
+    if (t->rank != t->last) {
+        TK_REQUIRE_OK(t, symmem_group_create(context, "later", NULL, 0, NULL, &group));
+        expect_lack(t, symmem_group_barrier(group, tk_limit_ms(t, 400)), t->last);
+        TK_OK(t, symmem_finalize(context));
+    }
+    symmem_context_free(context);
+    remove_store(t, store, path);
+}
+
+/* It is made good: the others never need to know. */
+TK_TEST(causes, lack_that_is_made_good, "SM-EXCHANGE-41", .ranks = {2, 4}, .flags = TK_UNMET) {
+    char path[64];
+    symmem_store *store = other_store(t, path);
+    const symmem_context_options options = other_world(t, store);
+    symmem_context *context = NULL;
+    symmem_group *group = NULL;
+    TK_REQUIRE_OK(t, symmem_init(&options, &context));
+    TK_REQUIRE_OK(t, symmem_group_create(context, "world", NULL, 0, NULL, &group));
+    tk_group_barrier(t, group);
+    if (t->rank == t->last)
+        lack(t, context);
+    tk_group_barrier(t, group);
+    symmem_clear_error();
+    TK_OK(t, symmem_finalize(context));
     symmem_context_free(context);
     remove_store(t, store, path);
 }

@@ -292,7 +292,7 @@ static void rank_in_directory(struct tk *t, void *arg) {
 }
 
 TK_TEST(elsewhere, cleaned_directory, "SM-EXCHANGE-23", .ranks = {3, 3},
-        .flags = TK_PROCESS_ONLY | TK_FORKS | TK_MAY_LEAK, .timeout_s = 60) {
+        .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_FORKS | TK_MAY_LEAK, .timeout_s = 60) {
     char directory[64];
     tk_short_path(t, "cleaned", -1, directory);
     if (!works_in_child(t))
@@ -308,7 +308,7 @@ TK_TEST(elsewhere, cleaned_directory, "SM-EXCHANGE-23", .ranks = {3, 3},
 
 #define ELSEWHERE(name_, requirements_, ...)                                                       \
     TK_TEST(elsewhere, name_, requirements_, .ranks = {2, 2},                                      \
-            .flags = TK_PROCESS_ONLY | TK_FORKS | TK_MAY_LEAK, .timeout_s = 60) {                  \
+            .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_FORKS | TK_MAY_LEAK, .timeout_s = 60) {  \
         run_job(t, (struct job){__VA_ARGS__});                                                     \
     }
 
@@ -354,7 +354,7 @@ static void meet_under_another_name(struct tk *t, void *arg) {
 }
 
 TK_TEST(elsewhere, one_machine_several_names, "SM-EXCHANGE-15", .ranks = {2, 4},
-        .flags = TK_PROCESS_ONLY | TK_FORKS, .timeout_s = 60) {
+        .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_FORKS, .timeout_s = 60) {
     if (works_in_child(t))
         tk_run_child(t, meet_under_another_name, NULL, LONG_S * 1000);
 }

@@ -49,7 +49,8 @@ static int note_object(struct dl_phdr_info *info, size_t bytes, void *arg) {
     const char *name = slash != NULL ? slash + 1 : info->dlpi_name;
     const int count = atomic_load(&object_count);
     (void)bytes, (void)arg;
-    if (strncmp(name, "libsymmem.so", 12) != 0 && strncmp(name, "libsymmem_backend_", 18) != 0)
+    if (strncmp(name, "libsymmem.so", 12) != 0 && strncmp(name, "libsymmem_backend_", 18) != 0 &&
+        strncmp(name, "reach", 5) != 0)
         return 0;
     for (int i = 0; i < count; i++)
         if (objects[i].base == info->dlpi_addr)

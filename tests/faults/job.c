@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * One rank of a whole job, from init to finalize with everything in between, of which one call may
- * fail. Usage: job RANK SIZE STORE SOCKETS CLASS NTH HOW LIMIT_MS. SOCKETS is a folder or "-". With
- * NTH -1 no call fails; with 0 none fails either, but they are counted. HOW says what it does after
- * a failed call of symmem: "finalize", "exit", or "again", which repeats that call and then
- * finalizes. It reports on standard output, and walk.c checks the report.
+ * fail. Usage: job RANK SIZE STORE SOCKETS CLASS NTH HOW LIMIT_MS BACKEND. SOCKETS is a folder or
+ * "-". With NTH -1 no call fails; with 0 none fails either, but they are counted. With a backend
+ * other than shm, which is an engine that all ranks start together, the ranks join. HOW says what
+ * it does after a failed call of symmem: "finalize", "exit", or "again", which repeats that call
+ * and then finalizes. It reports on standard output, and walk.c checks the report.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -28,6 +29,11 @@ enum { LIFE_LONGEST_S = 30, BYTES = 16384, PLACE = 8192, VALUES = 64 };
 static const char *life_call = "";
 static bool life_finalizing;
 static uint32_t life_limit_ms;
+static const char *backend;
+
+static bool is_engine(void) {
+    return strcmp(backend, "shm") != 0;
+}
 static bool goes_again, exits, failed;
 
 static void tell_failure(symmem_status status, const symmem_error_record *record) {
@@ -62,8 +68,8 @@ static symmem_status life_note_at(symmem_status status, int line) {
 /* Once an operation on a handle has failed it is the ranks' common business. */
 static bool may_go_again(void) {
     static const char *const calls[] = {
-        "store_",        "init",         "group_",  "alloc", "rendezvous", "pool_",       "free",
-        "stream_create", "event_create", "device_", "get_",  "has_mu",     "handle_reset"};
+        "store_",        "init",         "group_",  "alloc", "rendezvous", "pool_",        "free",
+        "stream_create", "event_create", "device_", "get_",  "has_mu",     "handle_reset", "join"};
     for (size_t i = 0; goes_again && i < sizeof(calls) / sizeof(calls[0]); i++)
         if (strncmp(life_call + strlen("symmem_"), calls[i], strlen(calls[i])) == 0)
             return true;
@@ -210,6 +216,46 @@ out:
     return status;
 }
 
+/* --- with an engine that all ranks start together ----------------------------------------------
+ */
+
+/* Peers by rank and offset, as there are no pointers to their memory. */
+static symmem_status exchange_by_offset(const struct life *life, struct life_objects *own) {
+    symmem_status status;
+    const int32_t right = (life->rank + 1) % life->world_size;
+    const int32_t left = (life->rank + life->world_size - 1) % life->world_size;
+    int64_t count[1] = {VALUES};
+    float out[VALUES], *here = (float *)((char *)own->ptr + PLACE);
+    int32_t value = 100 + life->rank, seen = 0;
+    DLTensor in = line_of(here, count), to = line_of(out, count);
+    LIFE_TRY(symmem_put(own->handle, right, 64, &value, sizeof(value), NULL));
+    LIFE_TRY(symmem_put_signal(own->handle, right, 6, life_limit_ms, NULL));
+    LIFE_TRY(symmem_wait_signal(own->handle, left, 6, life_limit_ms, NULL));
+    LIFE_TRY(symmem_get(own->handle, right, 64, &seen, sizeof(seen), NULL));
+    LIFE_EXPECT(seen == value);
+    LIFE_TRY(symmem_barrier(own->handle, 6, life_limit_ms, NULL));
+    fill(here, (float)(life->rank + 1));
+    fill(out, -1);
+    LIFE_TRY(symmem_all_reduce(own->handle, &in, SYMMEM_SUM, &to, 5, life_limit_ms, NULL));
+    LIFE_EXPECT(all_are(out, (float)(life->world_size * (life->world_size + 1) / 2)));
+    LIFE_TRY(symmem_progress(own->context));
+out:
+    return status;
+}
+
+static symmem_status join(struct life_objects *own) {
+    symmem_status status;
+    const symmem_join_options options = {.size = sizeof(options), .heap_bytes = 1 << 20};
+    LIFE_TRY(symmem_join(own->context, &options, life_limit_ms));
+out:
+    return status;
+}
+
+static bool live_joined(const struct life *life, struct life_objects *own) {
+    return life_exchange(life, own) == SYMMEM_OK && large_gather(life, own) == SYMMEM_OK &&
+           exchange_by_offset(life, own) == SYMMEM_OK && life_reuse(own) == SYMMEM_OK;
+}
+
 /* --- the life ------------------------------------------------------------------------------- */
 
 static symmem_status begin(const struct life *life, struct life_objects *own, const char *store,
@@ -220,13 +266,15 @@ static symmem_status begin(const struct life *life, struct life_objects *own, co
     options.rank = options.local_rank = life->rank;
     options.world_size = life->world_size;
     options.default_timeout_ms = life_limit_ms;
-    options.backend = "shm";
+    options.backend = backend;
     options.allow_overlapping_devices = 1;
-    options.multicast = 1;
+    options.multicast = is_engine() ? 0 : 1;
     options.socket_dir = sockets;
     LIFE_TRY(symmem_store_open_file(store, &own->own_store));
     options.store = own->own_store;
     LIFE_TRY(symmem_init(&options, &own->context));
+    if (is_engine() && (status = join(own)) != SYMMEM_OK)
+        goto out;
     LIFE_TRY(life_queries(own));
     LIFE_TRY(symmem_group_create(own->context, "faults", NULL, 0, NULL, &own->group));
     LIFE_TRY(symmem_alloc(own->context, BYTES, -1, NULL, &own->ptr));
@@ -236,16 +284,21 @@ out:
     return status;
 }
 
+static bool live_with_pointers(const struct life *life, struct life_objects *own) {
+    return life_exchange(life, own) == SYMMEM_OK && large_gather(life, own) == SYMMEM_OK &&
+           life_views(life, own) == SYMMEM_OK && signals(life, own) == SYMMEM_OK &&
+           life_one_sided(life, own, NULL) == SYMMEM_OK &&
+           life_collectives(life, own, NULL) == SYMMEM_OK && sums(life, own) == SYMMEM_OK &&
+           life_products(life, own, NULL) == SYMMEM_OK && life_streams(life, own) == SYMMEM_OK &&
+           products(life, own) == SYMMEM_OK && life_reuse(own) == SYMMEM_OK;
+}
+
 static void live(const struct life *life, const char *store, const char *sockets,
                  bool finalize_first) {
     struct life_objects own = {.text = "0123456789"};
     symmem_status status;
-    if (begin(life, &own, store, sockets) != SYMMEM_OK || life_exchange(life, &own) != SYMMEM_OK ||
-        large_gather(life, &own) != SYMMEM_OK || life_views(life, &own) != SYMMEM_OK ||
-        signals(life, &own) != SYMMEM_OK || life_one_sided(life, &own, NULL) != SYMMEM_OK ||
-        life_collectives(life, &own, NULL) != SYMMEM_OK || sums(life, &own) != SYMMEM_OK ||
-        life_products(life, &own, NULL) != SYMMEM_OK || life_streams(life, &own) != SYMMEM_OK ||
-        products(life, &own) != SYMMEM_OK || life_reuse(&own) != SYMMEM_OK)
+    if (begin(life, &own, store, sockets) != SYMMEM_OK ||
+        !(is_engine() ? live_joined(life, &own) : live_with_pointers(life, &own)))
         goto out;
     LIFE_TRY(symmem_handle_reset(own.handle, life_limit_ms));
     LIFE_TRY(symmem_barrier(own.handle, 0, life_limit_ms, NULL));
@@ -295,7 +348,7 @@ static void look_for_leaks(int descriptors, int threads) {
 }
 
 int main(int argc, char **argv) {
-    if (argc < 9)
+    if (argc < 10)
         return 2;
     const struct life life = {.rank = atoi(argv[1]), .world_size = atoi(argv[2])};
     const char *sockets = strcmp(argv[4], "-") == 0 ? NULL : argv[4];
@@ -304,6 +357,7 @@ int main(int argc, char **argv) {
     exits = strcmp(argv[7], "exit") == 0;
     goes_again = strcmp(argv[7], "again") == 0;
     life_limit_ms = (uint32_t)atoi(argv[8]);
+    backend = argv[9];
     setvbuf(stdout, NULL, _IOLBF, 4096);
     const int descriptors = entries_of("/proc/self/fd"), threads = entries_of("/proc/self/task");
     faults_arm(class, nth);

@@ -41,16 +41,6 @@ static void pause_ms(long ms) {
     (void)nanosleep(&pause, NULL);
 }
 
-static uint64_t random_number(void) {
-    static uint64_t state;
-    if (state == 0)
-        state = options.seed * 0x9e3779b97f4a7c15u + 1;
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return state >> 11;
-}
-
 /* --- load ----------------------------------------------------------------------------------- */
 
 static pid_t burners[LOAD_MAX];
@@ -287,7 +277,7 @@ static void start_next(struct figures *of) {
 
 static void choose_victims(int size, int how_many) {
     for (int left = how_many; left > 0;) {
-        const int rank = (int)(random_number() % (unsigned)size);
+        const int rank = (int)(ranks_random(options.seed) % (unsigned)size);
         left -= ranks[rank].victim ? 0 : 1;
         ranks[rank].victim = true;
     }
@@ -322,7 +312,7 @@ static void kill_some(struct figures *of, int how_many, long duration_ms) {
     start(of->size, rounds_of(of->size));
     choose_victims(of->size, how_many);
     const bool there = victims_are_there(of->size, ranks_now_ns() + LONGEST_MS * 1000000ll);
-    pause_ms((long)(random_number() % (unsigned long)(duration_ms + 1)));
+    pause_ms((long)(ranks_random(options.seed) % (unsigned long)(duration_ms + 1)));
     note_delays(of->size);
     const long long killed_ns = ranks_now_ns();
     for (int rank = 0; rank < of->size; rank++)
@@ -375,7 +365,8 @@ static long measure(struct figures *of) {
 static void run_size(struct figures *of, long long until_ns) {
     const long duration_ms = measure(of);
     for (long job = 0; job < options.jobs && ranks_now_ns() < until_ns; job++) {
-        const int some = of->size > 2 ? 2 + (int)(random_number() % (unsigned)(of->size - 2)) : 1;
+        const int some =
+            of->size > 2 ? 2 + (int)(ranks_random(options.seed) % (unsigned)(of->size - 2)) : 1;
         const int how_many[] = {1, some, of->size};
         keep_load();
         if (duration_ms >= 0)

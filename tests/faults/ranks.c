@@ -19,6 +19,16 @@ long long ranks_now_ns(void) {
     return (long long)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+uint64_t ranks_random(unsigned long seed) {
+    static uint64_t state;
+    if (state == 0)
+        state = seed * 0x9e3779b97f4a7c15u + 1;
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return state >> 11;
+}
+
 void ranks_path(const char *folder, const char *name, int number, char path[RANKS_PATH]) {
     if (number < 0)
         (void)snprintf(path, RANKS_PATH, "%s/%s", folder, name);

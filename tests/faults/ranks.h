@@ -4,11 +4,14 @@
 #define SYMMEM_FAULTS_RANKS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 enum { RANKS_PATH = 256 };
 
 long long ranks_now_ns(void);
+/* The next number of a process's one series, which the first call's seed begins. */
+uint64_t ranks_random(unsigned long seed);
 /* In that job's folder: `name`, with the number behind it if that is not below 0. */
 void ranks_path(const char *folder, const char *name, int number, char path[RANKS_PATH]);
 /* A folder below `parent`, with the folders "store" and "sockets". Ends this process if it cannot.

@@ -5,24 +5,26 @@
 
 stage_faults() {
     made gcc || return
-    local walk=(--seconds 35) kills=(--seconds 40 --jobs 3 --ranks "2,8,32") limit=150
+    local walk=(--seconds 35) joined=(--seconds 15) limit=150
+    local kills=(--seconds 40 --jobs 3 --ranks "2,8,32")
     if [ "${SYMMEM_SUITE_LONG:-0}" = 1 ]; then
-        walk=() kills=(--jobs 125 --load 20) limit=7200
+        walk=() joined=() kills=(--jobs 125 --load 20) limit=7200
     fi
-    faults_run walk "${walk[@]}"
-    faults_run kills "${kills[@]}"
+    faults_run walk walk "${walk[@]}"
+    faults_run joined walk --backend lib/tests/reach.so "${joined[@]}"
+    faults_run kills kills "${kills[@]}"
 }
 
-faults_run() { # WHAT OPTIONS, limit is the caller's
-    local what=$1 log=$logs/$stage.$1.log status
-    shift
+faults_run() { # NAME WHAT OPTIONS, limit is the caller's
+    local name=$1 what=$2 log=$logs/$stage.$1.log status
+    shift 2
     timeout -k 15 "$limit" tests/faults/run.sh build-gcc "$what" --limit "$limit" \
         --seed "$(($(date +%s) / 86400))" "$@" >"$log" 2>&1 </dev/null
     status=$?
     if [ "$status" -eq 77 ]; then
-        skip "$what" "$(grep 'cannot be contained' "$log")"
+        skip "$name" "$(grep 'cannot be contained' "$log")"
     else
-        add_counts "$what" "$log" "$status" "$((status == 0))" "$((status != 0))" 0
+        add_counts "$name" "$log" "$status" "$((status == 0))" "$((status != 0))" 0
         tail -n 12 "$log" | sed 's/^/    /'
     fi
 }

@@ -2,8 +2,8 @@
 /*
  * Runs whole jobs of two ranks. In each job one call of one rank fails, the n-th of a class. Runs
  * several jobs at a time and checks each. Usage: walk JOB FOLDER [--seed N] [--seconds N] [--lanes
- * N] [--how HOW] [--class NAME] [--nth N]. Without --seconds all of them, otherwise as many as
- * there is time for, in an order that the seed gives. See README.md.
+ * N] [--how HOW] [--class NAME] [--nth N] [--backend BACKEND]. Without --seconds all of them,
+ * otherwise as many as there is time for, in an order that the seed gives. See README.md.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -37,11 +37,11 @@ static const char *const class_names[FAULTS_CLASSES] = {
     "memory", "mappings", "sockets", "files", "threads", "pidfds", "libraries", "system"};
 
 static struct {
-    const char *job, *folder, *how;
+    const char *job, *folder, *how, *backend;
     unsigned long seed;
     long seconds, lanes, nth;
     int class; /* -1: all */
-} options = {.how = "finalize", .lanes = 8, .class = -1};
+} options = {.how = "finalize", .backend = "shm", .lanes = 8, .class = -1};
 
 static long long now_ms(void) {
     return ranks_now_ns() / 1000000;
@@ -77,22 +77,19 @@ struct lane {
     char folder[200];
 };
 
-static void path_in(const struct lane *lane, const char *name, int rank, char path[RANKS_PATH]) {
-    ranks_path(lane->folder, name, rank, path);
-}
-
 static void start_rank(struct lane *lane, int rank) {
     const struct plan *plan = &lane->plan;
     char store[RANKS_PATH], sockets[RANKS_PATH], texts[4][16];
-    path_in(lane, "store", -1, store);
-    path_in(lane, "sockets", -1, sockets);
+    ranks_path(lane->folder, "store", -1, store);
+    ranks_path(lane->folder, "sockets", -1, sockets);
     (void)snprintf(texts[0], sizeof(texts[0]), "%d", rank);
     (void)snprintf(texts[1], sizeof(texts[1]), "%d", plan->class);
     (void)snprintf(texts[2], sizeof(texts[2]), "%d", rank == plan->victim ? plan->nth : 0);
     (void)snprintf(texts[3], sizeof(texts[3]), "%d", LIMIT_MS);
     const char *const arguments[] = {
         options.job, texts[0], "2",         store,    plan->sockets ? sockets : "-",
-        texts[1],    texts[2], options.how, texts[3], NULL};
+        texts[1],    texts[2], options.how, texts[3], options.backend,
+        NULL};
     lane->pids[rank] = ranks_start(lane->folder, rank, arguments);
 }
 
@@ -141,7 +138,7 @@ static void read_line(struct outcome *rank, const char *line) {
 
 static void read_outcome(struct lane *lane, int rank) {
     char path[RANKS_PATH], line[1024];
-    path_in(lane, "out", rank, path);
+    ranks_path(lane->folder, "out", rank, path);
     FILE *file = fopen(path, "r");
     while (file != NULL && fgets(line, sizeof(line), file) != NULL)
         read_line(&lane->ranks[rank], line);
@@ -152,7 +149,7 @@ static void read_outcome(struct lane *lane, int rank) {
 /* Besides a store's own two files. */
 static int left_in(const struct lane *lane, const char *name, char first[128]) {
     char path[RANKS_PATH], file[128] = "";
-    path_in(lane, name, -1, path);
+    ranks_path(lane->folder, name, -1, path);
     const int count = ranks_left_in(path, "lock", "notify", file);
     if (count > 0)
         (void)snprintf(first, 128, "%s/%.100s", name, file);
@@ -167,7 +164,8 @@ static const char *const kind_names[KINDS] = {"crash", "hang",   "leak",  "left"
 
 struct figures {
     int jobs, reached, absorbed, counts[KINDS];
-    int both, told; /* jobs in which the other rank failed too, and named it with its cause */
+    int mute;       /* jobs whose failing rank has no store: it has nowhere to tell its cause */
+    int both, told; /* other jobs in which the other rank failed too, and named it with its cause */
     long long slowest_ms;
 };
 
@@ -241,6 +239,10 @@ static void judge_records(const struct lane *lane, struct figures *of_class) {
         find(lane, BLAMES, "");
     if (!other_failed)
         return;
+    if (strncmp(own->failure.call, "symmem_store_open", strlen("symmem_store_open")) == 0) {
+        of_class->mute++;
+        return;
+    }
     of_class->both++;
     if (own_failed && names(&other->failure, victim) && tells_cause(&other->failure, &own->failure))
         of_class->told++;
@@ -363,16 +365,6 @@ static bool run_all(const struct plan *plans, size_t count, long long until_ms) 
     return true;
 }
 
-static uint64_t random_number(void) {
-    static uint64_t state;
-    if (state == 0)
-        state = options.seed * 0x9e3779b97f4a7c15u + 1;
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return state >> 11;
-}
-
 static bool wanted(int class) {
     return options.class < 0 || options.class == class;
 }
@@ -392,7 +384,7 @@ static size_t plan_all(struct plan **plans_p) {
                     plans[at++] = (struct plan){class, nth, i % 2, i / 2 != 0};
     count = at;
     for (size_t i = count; i > 1; i--) { /* shuffled */
-        const size_t j = random_number() % i;
+        const size_t j = ranks_random(options.seed) % i;
         const struct plan kept = plans[i - 1];
         plans[i - 1] = plans[j];
         plans[j] = kept;
@@ -413,9 +405,10 @@ static bool find_bases(void) {
 /* --- the report ------------------------------------------------------------------------------ */
 
 static void report_row(const char *name, const struct figures *row) {
-    printf("%-10s %6d %8d %9d %6d %5d %5d %5d %6d %7d %7d %7d", name, row->jobs, row->reached,
+    printf("%-10s %6d %8d %9d %6d %5d %5d %5d %6d %7d %5d %7d %7d", name, row->jobs, row->reached,
            row->absorbed, row->counts[CRASH], row->counts[HANG], row->counts[LEAK],
-           row->counts[LEFT], row->counts[WRONG], row->counts[BLAMES], row->both, row->told);
+           row->counts[LEFT], row->counts[WRONG], row->counts[BLAMES], row->mute, row->both,
+           row->told);
     if (row->both > 0)
         printf(" %6.1f %%", 100.0 * row->told / row->both);
     else
@@ -433,9 +426,9 @@ static bool report(void) {
                known->findings[i].first.nth,
                known->findings[i].first.sockets ? ", sockets in a folder" : "",
                known->findings[i].text);
-    printf("%-10s %6s %8s %9s %6s %5s %5s %5s %6s %7s %7s %7s %8s %9s\n", "class", "jobs",
-           "reached", "absorbed", "crash", "hang", "leak", "left", "wrong", "blames", "failed",
-           "told", "", "slowest");
+    printf("%-10s %6s %8s %9s %6s %5s %5s %5s %6s %7s %5s %7s %7s %8s %9s\n", "class", "jobs",
+           "reached", "absorbed", "crash", "hang", "leak", "left", "wrong", "blames", "mute",
+           "failed", "told", "", "slowest");
     for (int class = 0; class < FAULTS_CLASSES; class ++) {
         const struct figures *row = &known->figures[class];
         if (row->jobs == 0)
@@ -444,6 +437,7 @@ static bool report(void) {
         all.jobs += row->jobs;
         all.reached += row->reached;
         all.absorbed += row->absorbed;
+        all.mute += row->mute;
         all.both += row->both;
         all.told += row->told;
         for (int kind = 0; kind < KINDS; kind++)
@@ -470,6 +464,8 @@ static void read_options(int argc, char **argv) {
     for (int i = 3; i + 1 < argc; i += 2) {
         if (strcmp(argv[i], "--how") == 0)
             options.how = argv[i + 1];
+        else if (strcmp(argv[i], "--backend") == 0)
+            options.backend = argv[i + 1];
         else if (strcmp(argv[i], "--class") == 0)
             options.class = class_of(argv[i + 1]);
         else if (strcmp(argv[i], "--seed") == 0)
@@ -484,7 +480,7 @@ static void read_options(int argc, char **argv) {
     if (options.lanes < 1 || options.lanes > LANES_MAX || argc < 3) {
         fprintf(stderr,
                 "usage: walk JOB FOLDER [--seed N] [--seconds N] [--lanes 1..%d] "
-                "[--how finalize|exit|again] [--class NAME] [--nth N]\n",
+                "[--how finalize|exit|again] [--class NAME] [--nth N] [--backend shm|PATH]\n",
                 LANES_MAX);
         exit(2);
     }

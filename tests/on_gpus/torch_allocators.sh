@@ -97,7 +97,8 @@ names_besides() { # FILTER WANTED
     done < <("$runner" --list) | paste -sd,
 }
 
-# "passed", "failed" or "skipped" and the case's name, of an allocator's runs; not the cases that were cut off.
+# "passed", "failed" or "skipped" and the case's name, of an allocator's runs. Cases that were cut off are
+# left out.
 outcomes() { # ALLOCATOR
     cat "$results/${1%%@*}".*.tap 2>/dev/null | awk '
         function tell() { if (name != "" && !cut) print state, name; name = "" }

@@ -166,6 +166,33 @@ plugin_runs() { # FOLDER
     done < <(printf '%s\n' "${!runs[@]}" | sort)
 }
 
+# The plug-in over MPI, with each MPI that is here: built from the installed files, a program of its own,
+# and some cases of the suite, all started by that MPI's launcher.
+plugin_mpi() { # FOLDER NAME FLAGS
+    local folder=$1 name=$2 flags=$3
+    cp -R tests/plugins/mpi "$folder/mpi.$name" &&
+        plugin_outside "$folder" cmake -S "mpi.$name" -B "mpi.$name/build" \
+            -DCMAKE_PREFIX_PATH="$folder/prefix" -DMPI_C_COMPILER="$(command -v "mpicc.$name")" \
+            -DMPIEXEC_EXECUTABLE="$(command -v "mpirun.$name")" -DMPIEXEC_PREFLAGS="$flags" &&
+        plugin_outside "$folder" cmake --build "mpi.$name/build" &&
+        plugin_outside "$folder" timeout -k 15 "$run_limit" \
+            ctest --test-dir "mpi.$name/build" --output-on-failure
+}
+
+plugin_mpis() { # FOLDER
+    local name flags
+    for name in openmpi mpich; do
+        flags=
+        [ "$name" = mpich ] || flags="--oversubscribe"
+        [ "$name" = mpich ] || [ "$(id -u)" != 0 ] || flags+=";--allow-run-as-root"
+        if command -v "mpicc.$name" "mpirun.$name" >/dev/null; then
+            check "plug-in over MPI, $name" plugin_mpi "$1" "$name" "$flags"
+        else
+            skip "plug-in over MPI, $name" "not installed"
+        fi
+    done
+}
+
 stage_plugin() {
     made gcc || return
     local folder plugin_namespace=()
@@ -184,6 +211,7 @@ stage_plugin() {
         check "the kernels from C++" plugin_kernels_from_cxx "$folder"
         check "the guide's collectives" plugin_collectives "$folder"
         plugin_runs "$folder"
+        plugin_mpis "$folder"
     fi
     rm -rf -- "$folder"
 }

@@ -3,15 +3,26 @@
 
 #include <string.h>
 
-enum standing { IN_FULL, IN_PART, NOT_DECIDED, FAILED, NOT_DECLARED, NOT_RUN, STANDING_COUNT };
+enum standing {
+    IN_FULL,
+    IN_PART,
+    NOT_DECIDED,
+    LEAKED,
+    FAILED,
+    NOT_DECLARED,
+    NOT_RUN,
+    STANDING_COUNT
+};
 
 static enum standing standing_of(const struct claim_profile *profile) {
     if (!profile->declared)
         return NOT_DECLARED;
-    if (profile->failed > 0)
+    if (profile->failed > profile->leaked)
         return FAILED;
     if (profile->undecided > 0)
         return NOT_DECIDED;
+    if (profile->leaked > 0)
+        return LEAKED;
     if (profile->passed == 0)
         return NOT_RUN;
     return profile->left_out > 0 ? IN_PART : IN_FULL;
@@ -19,8 +30,9 @@ static enum standing standing_of(const struct claim_profile *profile) {
 
 const char *claim_standing(const struct claim_profile *profile) {
     static const char *const words[STANDING_COUNT] = {
-        [IN_FULL] = "in full", [IN_PART] = "in part",           [NOT_DECIDED] = "not decided",
-        [FAILED] = "failed",   [NOT_DECLARED] = "not declared", [NOT_RUN] = "not run",
+        [IN_FULL] = "in full",           [IN_PART] = "in part", [NOT_DECIDED] = "not decided",
+        [LEAKED] = "but for SM-LIFE-01", [FAILED] = "failed",   [NOT_DECLARED] = "not declared",
+        [NOT_RUN] = "not run",
     };
     return words[standing_of(profile)];
 }
@@ -29,7 +41,7 @@ const char *claim_standing(const struct claim_profile *profile) {
 static int obstacle(const struct claim *claim) {
     for (int i = 0; i < claim->profile_count; i++) {
         enum standing standing = standing_of(&claim->profiles[i]);
-        if (i == 0 ? standing != IN_FULL : standing == FAILED)
+        if (i == 0 ? standing != IN_FULL : standing == FAILED || standing == LEAKED)
             return i;
     }
     return -1;
@@ -48,7 +60,7 @@ static void write_detail(FILE *out, const struct claim_profile *profile) {
         fprintf(out, " (%d)", profile->passed);
     else if (standing == IN_PART)
         fprintf(out, " (%d, %d left out)", profile->passed, profile->left_out);
-    else if (standing == FAILED)
+    else if (standing == FAILED || standing == LEAKED)
         fprintf(out, " (%d of %d)", profile->failed, ran);
     else if (standing == NOT_DECIDED)
         fprintf(out, " (%d of %d)", profile->undecided, ran);
@@ -92,8 +104,12 @@ static void write_unshown(FILE *out, const struct claim *claim) {
 
 static void write_no_claim(FILE *out, const struct claim_profile *against) {
     static const char *const why[STANDING_COUNT] = {
-        [IN_PART] = "was run in part only", [NOT_DECIDED] = "is not decided", [FAILED] = "failed",
-        [NOT_DECLARED] = "is not declared", [NOT_RUN] = "was not run",
+        [IN_PART] = "was run in part only",
+        [NOT_DECIDED] = "is not decided",
+        [FAILED] = "failed",
+        [LEAKED] = "passed but for SM-LIFE-01",
+        [NOT_DECLARED] = "is not declared",
+        [NOT_RUN] = "was not run",
     };
     fprintf(out, "claim: none, because profile %s %s\n", against->name, why[standing_of(against)]);
 }
@@ -129,6 +145,7 @@ bool claim_has_other_limits(double timeout_scale) {
 void claim_write(const struct claim *claim, FILE *out) {
     write_standing(out, "profiles passed in full: ", IN_FULL, claim);
     write_standing(out, "profiles passed in part: ", IN_PART, claim);
+    write_standing(out, "profiles passed but for SM-LIFE-01: ", LEAKED, claim);
     write_standing(out, "profiles failed: ", FAILED, claim);
     write_standing(out, "profiles not decided: ", NOT_DECIDED, claim);
     write_standing(out, "profiles not declared: ", NOT_DECLARED, claim);

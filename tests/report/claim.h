@@ -14,6 +14,7 @@ struct claim_profile {
     const char *name;
     bool declared;                 /* the backend has all that it takes */
     int passed, failed, undecided; /* repeats count; failed includes errors */
+    int leaked;                    /* of the failed, those with no other fault than SM-LIFE-01 */
     int left_out;                  /* by the filter, the number of ranks, --no-large or --part */
     int other_parts;               /* of these, what other parts of the run have */
 };
@@ -29,7 +30,7 @@ struct claim {
     int profile_count;
 };
 
-/* "in full", "in part", "failed", "not decided" and so on. */
+/* "in full", "in part", "but for SM-LIFE-01", "failed", "not decided" and so on. */
 const char *claim_standing(const struct claim_profile *profile);
 /* Whether the run shows that the backend conforms to profile number `index`. */
 bool claim_has(const struct claim *claim, int index);

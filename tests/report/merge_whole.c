@@ -35,6 +35,7 @@ static bool add_profile(const struct merge *merge, int part, const struct claim_
     sum->passed += profile->passed;
     sum->failed += profile->failed;
     sum->undecided += profile->undecided;
+    sum->leaked += profile->leaked;
     return true;
 }
 

@@ -127,6 +127,8 @@ static void profiles(const struct page_run *run, FILE *out) {
                     profile->undecided, profile->left_out);
         if (run->part[0] != '\0')
             report_json(out, ", \"other_parts\": %d", profile->other_parts);
+        if (profile->leaked > 0)
+            report_json(out, ", \"leaked\": %d", profile->leaked);
         fprintf(out, ", \"claimed\": %s}", claim_has(&claim, i) ? "true" : "false");
     }
     fputc(']', out);

@@ -133,6 +133,7 @@ static void read_profiles(struct reader *reader, struct page_run *run, const cJS
         .passed = json_count(item, "passed", 0),
         .failed = json_count(item, "failed", 0),
         .undecided = json_count(item, "undecided", 0),
+        .leaked = json_count(item, "leaked", 0),
         .left_out = json_count(item, "left_out", 0),
         .other_parts = json_count(item, "other_parts", 0),
     };

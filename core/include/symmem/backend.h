@@ -208,7 +208,9 @@ struct symmem_host {
     symmem_peer_state (*peer_state)(const symmem_peers *peers, int32_t rank);
     /* True once the shared state is poisoned in this context, or the context was finalized: work
      * that waits must give up with POISONED, and so must a signal operation of a stream that begins
-     * only then, before it touches a slot or arrives. The core itself refuses calls made later. */
+     * only then, before it touches a slot or arrives. The core itself refuses calls made later, but
+     * for those that a poisoned handle still has (its data and its reset): an entry that finds the
+     * state poisoned when it begins, and is no signal operation, does its work. */
     bool (*is_poisoned)(const symmem_peers *peers);
     bool has_points; /* constant from open to close */
     /* True while rank's process is on its way to GONE: it runs no more, but the system has not yet

@@ -23,9 +23,18 @@ uint64_t arena_now_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+int arena_descriptor(size_t bytes) {
+    int fd = memfd_create("symmem-conformance", MFD_CLOEXEC);
+    if (fd >= 0 && ftruncate(fd, (off_t)bytes) == 0)
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
 /* With an inaccessible stretch on either side: code that runs past the end of some other mapping
  * shall not end up here. */
-struct arena *arena_create(void) {
+struct arena *arena_create(int fd) {
     size_t whole = sizeof(struct arena) + 3 * ARENA_LARGEST_PAGE;
     char *reserved =
         mmap(NULL, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -34,7 +43,7 @@ struct arena *arena_create(void) {
     char *base = reserved + ARENA_LARGEST_PAGE;
     base += (ARENA_LARGEST_PAGE - (uintptr_t)base % ARENA_LARGEST_PAGE) % ARENA_LARGEST_PAGE;
     void *memory = mmap(base, sizeof(struct arena), PROT_READ | PROT_WRITE,
-                        MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+                        MAP_SHARED | MAP_FIXED | (fd < 0 ? MAP_ANONYMOUS : 0), fd, 0);
     return memory == MAP_FAILED ? NULL : memory;
 }
 

@@ -24,6 +24,7 @@
 enum arena_state {
     ARENA_IDLE = 0,
     ARENA_OPENING, /* its device, the first time in its process, by kit_warm_up */
+    ARENA_WARM,    /* with an engine that all ranks start together, by kit_warm_up */
     ARENA_PROLOGUE,
     ARENA_BODY,
     ARENA_BODY_DONE,
@@ -67,7 +68,7 @@ struct arena_rank {
     char next[320];               /* where, and what it was */
     char checkpoint[128];
     char unresolved_text[256];
-    char leak[512];
+    char leak[8192];
     char held[512];      /* names of files and sockets that it held, one a line */
     char inherited[512]; /* those that it held from the start: the report, a log */
 };
@@ -100,8 +101,11 @@ struct arena {
     uint64_t last_guard;
 };
 
-/* NULL if there is no memory. */
-struct arena *arena_create(void);
+/* Memory for so many bytes that a process gets by its descriptor; -1: there is none. */
+int arena_descriptor(size_t bytes);
+/* In that memory; with -1 only this process and those that it forks have it. NULL if there is none.
+ */
+struct arena *arena_create(int fd);
 void arena_destroy(struct arena *arena);
 /* From now on the probe's answer can only be read, by this process and those it starts. */
 void arena_seal_probe(struct arena *arena);

@@ -78,8 +78,8 @@ void findings_headline(const struct runner_finding *finding, char *text, size_t 
 
 static const char *state_text(struct arena_rank *rank) {
     static const char *const names[ARENA_STATE_COUNT] = {
-        "not started",    "opening its device", "prologue", "body",
-        "after the body", "epilogue",           "done",
+        "not started", "opening its device", "warming up", "prologue",
+        "body",        "after the body",     "epilogue",   "done",
     };
     uint32_t state = atomic_load_explicit(&rank->state, memory_order_acquire);
     if (atomic_load_explicit(&rank->in_barrier, memory_order_acquire) != 0)
@@ -132,4 +132,5 @@ void findings_free(struct runner_result *result) {
     free(result->places);
     free(result->reason);
     free(result->output);
+    free(result->leaks);
 }

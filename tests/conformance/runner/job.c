@@ -7,7 +7,7 @@
 /* Pointers of the result are the sender's, but for those to what both had before the fork. */
 struct message {
     struct runner_result result;
-    size_t reason_size, output_size; /* with the end; 0: NULL */
+    size_t reason_size, output_size, leaks_size; /* with the end; 0: NULL */
 };
 
 bool job_read(int fd, void *bytes, size_t count) {
@@ -18,6 +18,14 @@ bool job_read(int fd, void *bytes, size_t count) {
         got += some > 0 ? (size_t)some : 0;
     }
     return true;
+}
+
+struct arena *runner_make_arena(struct runner *runner) {
+    runner->arena_fd =
+        runner->options.launcher != NULL ? arena_descriptor(sizeof(struct arena)) : -1;
+    if (runner->options.launcher != NULL && runner->arena_fd < 0)
+        return NULL;
+    return arena_create(runner->arena_fd);
 }
 
 static bool write_all(int fd, const void *bytes, size_t count) {
@@ -34,12 +42,14 @@ static bool send_result(int fd, const struct runner_result *result) {
     struct message message = {.result = *result};
     message.reason_size = result->reason == NULL ? 0 : strlen(result->reason) + 1;
     message.output_size = result->output == NULL ? 0 : strlen(result->output) + 1;
+    message.leaks_size = result->leaks == NULL ? 0 : strlen(result->leaks) + 1;
     return write_all(fd, &message, sizeof(message)) &&
            write_all(fd, result->findings,
                      (size_t)result->finding_count * sizeof(*result->findings)) &&
            write_all(fd, result->places, (size_t)result->place_count * sizeof(*result->places)) &&
            write_all(fd, result->reason, message.reason_size) &&
-           write_all(fd, result->output, message.output_size);
+           write_all(fd, result->output, message.output_size) &&
+           write_all(fd, result->leaks, message.leaks_size);
 }
 
 /* NULL if there is nothing or no memory; the latter makes *good_p false. */
@@ -61,6 +71,7 @@ bool job_receive(int fd, struct runner_result *result) {
     result->places = receive(fd, (size_t)result->place_count * sizeof(*result->places), &good);
     result->reason = receive(fd, message.reason_size, &good);
     result->output = receive(fd, message.output_size, &good);
+    result->leaks = receive(fd, message.leaks_size, &good);
     if (!good)
         findings_free(result);
     return good;
@@ -68,7 +79,7 @@ bool job_receive(int fd, struct runner_result *result) {
 
 /* What the controller had is not this process's. */
 static void settle(struct runner *runner, int fd) {
-    struct arena *arena = arena_create();
+    struct arena *arena = runner_make_arena(runner);
     sigset_t blocked = runner->interrupts;
     sigaddset(&blocked, SIGCHLD);
     sigprocmask(SIG_BLOCK, &blocked, NULL);

@@ -55,11 +55,12 @@ static int processors(void) {
 
 /* On a device cases would be in each other's way, and in one /dev/shm they would see each other's
  * names. What ranks print as they run is to lie beside their case, and ranks are kept where
- * starting them is dear. */
+ * starting them is dear. A launcher's engine spins while it waits. */
 static int default_count(const struct runner *runner) {
     int count = processors() * RANKS_OF_A_PROCESSOR / runner->options.ranks;
     if (runner->arena->probe.device_type != DLPACK_CPU || runner->options.verbose ||
-        runner->options.keep_ranks || !runner->private_shm || !private_shm_is_permitted())
+        runner->options.keep_ranks || runner->options.launcher != NULL || !runner->private_shm ||
+        !private_shm_is_permitted())
         return 1;
     return count < 1 ? 1 : count > MOST_BY_DEFAULT ? MOST_BY_DEFAULT : count;
 }

@@ -144,10 +144,13 @@ struct lateness_seen lateness_about(const struct lateness *lateness,
 }
 
 void lateness_open(struct runner *runner) {
-    struct lateness *lateness =
-        mmap(NULL, sizeof(*lateness), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (lateness == MAP_FAILED)
+    const int fd =
+        runner->options.launcher == NULL ? -1 : arena_descriptor(sizeof(*runner->lateness));
+    const int flags = MAP_SHARED | (fd < 0 ? MAP_ANONYMOUS : 0);
+    struct lateness *lateness = mmap(NULL, sizeof(*lateness), PROT_READ | PROT_WRITE, flags, fd, 0);
+    if (lateness == MAP_FAILED || (runner->options.launcher != NULL && fd < 0))
         return;
+    runner->lateness_fd = fd;
     if (!delay_is_counted())
         fputs("symmem-conformance: this kernel does not say how long threads wait for a processor: "
               "the machine is as late as a process that sleeps\n",

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* One case from its scratch directory to its verdict. */
-#include "runner.h"
+#include "launcher.h"
 
 #define DEFAULT_TIMEOUT_S 20
-#define MAX_LEAKED_KEYS_SHOWN 200
 
 static uint64_t mix(uint64_t value) {
     value += 0x9e3779b97f4a7c15u;
@@ -134,7 +133,7 @@ static void find_leaks(struct runner_run *run, const struct names *before) {
         return;
     names_find(before, run, run->name_leak, sizeof(run->name_leak));
     snprintf(path, sizeof(path), "%s/store", run->scratch);
-    scratch_list_files(path, run->store_leak, MAX_LEAKED_KEYS_SHOWN);
+    scratch_list_files(path, run->store_leak, sizeof(run->store_leak));
 }
 
 static void start_and_judge(struct runner_run *run, struct runner_result *result) {
@@ -142,6 +141,8 @@ static void start_and_judge(struct runner_run *run, struct runner_result *result
     free(output_take(run->runner->output)); /* of a stray of the case before */
     if (run->by_crew) {
         crew_launch(run);
+    } else if (run->runner->options.launcher != NULL) {
+        launcher_launch(run);
     } else {
         crew_make_room(run->runner->crew, run->entry->test);
         runner_launch(run);

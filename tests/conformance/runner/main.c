@@ -1,21 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "runner.h"
+#include "launcher.h"
 
 #include <sys/prctl.h>
-
-/* What the user's environment says must not steer contexts that the kit or a test makes. A BLAS
- * that a backend loads shall start no threads: ranks are many already, and threads that stay would
- * be found left over. */
-static void settle_environment(void) {
-    static const char *const names[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "SYMMEM_BACKEND",
-                                        "SYMMEM_STORE"};
-    static const char *const threads[] = {"OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS",
-                                          "MKL_NUM_THREADS", "BLIS_NUM_THREADS"};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        unsetenv(names[i]);
-    for (size_t i = 0; i < sizeof(threads) / sizeof(threads[0]); i++)
-        setenv(threads[i], "1", 1);
-}
 
 /* Or files of our own would lie where all processes write. */
 static void open_standard_files(void) {
@@ -111,6 +97,8 @@ static enum runner_exit run_planned(struct runner *runner) {
                 runner->options.profile == NULL ? "" : runner->options.profile);
         return RUNNER_FAILED;
     }
+    if (runner->options.launcher != NULL && !launcher_try(runner))
+        return RUNNER_FAILED;
     run_cases(runner);
     runner->reported = true;
     enum runner_exit status = report_end(runner);
@@ -124,7 +112,7 @@ static enum runner_exit run_opened(struct runner *runner) {
     block_signals(runner);
     runner_note_others(runner);
     runner->arena_guard = arena_now_ns() ^ UINT64_C(0x9e3779b97f4a7c15);
-    runner->arena = arena_create();
+    runner->arena = runner_make_arena(runner);
     if (runner->arena == NULL) {
         fputs("symmem-conformance: no shared memory for the results\n", stderr);
         return RUNNER_FAILED;
@@ -141,7 +129,7 @@ static enum runner_exit run_opened(struct runner *runner) {
 static enum runner_exit run(const struct runner_options *options) {
     struct runner runner = {.options = *options};
     enum runner_exit status = RUNNER_FAILED;
-    settle_environment();
+    runner_settle_environment();
     if (report_open(&runner))
         status = run_opened(&runner);
     if (!runner.reported && options->format == FORMAT_TEXT)
@@ -161,6 +149,8 @@ static int printed(void) {
 int runner_main(int argc, char **argv) {
     struct runner_options options;
     open_standard_files();
+    if (argc == 4 && strcmp(argv[1], STARTER_OPTION) == 0)
+        return starter_main(argv[2], argv[3]);
     if (!runner_parse_options(argc, argv, &options)) {
         fputs("usage: symmem-conformance [options], all of them by --help\n", stderr);
         return RUNNER_FAILED;

@@ -21,6 +21,7 @@ static bool parse_report(const char *text, struct runner_options *options);
 static bool parse_part(const char *text, struct runner_options *options);
 static bool parse_seed(const char *text, struct runner_options *options);
 static bool parse_profile(const char *text, struct runner_options *options);
+static bool parse_launcher(const char *text, struct runner_options *options);
 
 static const struct option_kind option_kinds[] = {
     {"backend", NULL, TEXT, OFFSET(backend), 0, 0},
@@ -39,6 +40,7 @@ static const struct option_kind option_kinds[] = {
     {"no-large", NULL, FLAG, OFFSET(no_large), 0, 0},
     {"jobs", NULL, NUMBER, OFFSET(jobs), 1, RUNNER_MAX_JOBS},
     {"part", parse_part, TEXT, 0, 0, 0},
+    {"launcher", parse_launcher, TEXT, 0, 0, 0},
     {"keep-ranks", NULL, FLAG, OFFSET(keep_ranks), 0, 0},
     {"no-color", NULL, FLAG, OFFSET(no_color), 0, 0},
     {"trace", NULL, FLAG, OFFSET(trace), 0, 0},
@@ -75,6 +77,10 @@ void runner_usage(FILE *out) {
         "                        that symmem-report --merge puts together\n"
         "  --keep-ranks          keep the ranks' processes from case to case where nothing speaks\n"
         "                        against it: for backends that take long to open\n"
+        "  --launcher COMMAND    start each case's ranks by this command, in which %n is their "
+        "number,\n"
+        "                        such as 'mpirun -n %n': for engines that start with their "
+        "launcher\n"
         "  --no-color            plain text on a terminal too\n"
         "  --verbose             a line for each case, with its requirements, on a terminal too, "
         "and\n"
@@ -215,6 +221,25 @@ static bool parse_profile(const char *text, struct runner_options *options) {
     return runner_known_profiles(text);
 }
 
+static bool parse_launcher(const char *text, struct runner_options *options) {
+    options->launcher = text;
+    if (strstr(text, "%n") != NULL)
+        return true;
+    fprintf(stderr,
+            "symmem-conformance: --launcher wants %%n where the number of ranks stands, not '%s'\n",
+            text);
+    return false;
+}
+
+/* What it starts are processes, and an engine's process cannot be used for a second launch. */
+static bool launcher_fits(const struct runner_options *options) {
+    const char *other = options->mode == TK_MODE_THREAD ? "--rank-mode thread" : "--keep-ranks";
+    if (options->launcher == NULL || (options->mode == TK_MODE_PROCESS && !options->keep_ranks))
+        return true;
+    fprintf(stderr, "symmem-conformance: --launcher and %s exclude each other\n", other);
+    return false;
+}
+
 static bool take_option(const struct option_kind *kind, const char *text,
                         struct runner_options *options) {
     void *at = (char *)options + kind->at;
@@ -268,5 +293,5 @@ bool runner_parse_options(int argc, char **argv, struct runner_options *options)
         fprintf(stderr, "symmem-conformance: unexpected argument '%s'\n", argv[optind]);
         return false;
     }
-    return reports_differ(options);
+    return reports_differ(options) && launcher_fits(options);
 }

@@ -45,6 +45,10 @@ void output_redirect(const struct runner_output *output) {
     close(output->read_fd);
 }
 
+int output_descriptor(const struct runner_output *output) {
+    return output == NULL ? STDERR_FILENO : output->write_fd;
+}
+
 static void keep(struct runner_output *output, const char *bytes, size_t count) {
     for (size_t i = 0; i < count; i++, output->total++)
         if (output->total < HEAD_BYTES)

@@ -111,6 +111,7 @@ static void count_results(const struct runner *runner, struct claim_profile tall
         struct claim_profile *tally = &tallies[profile_of(result->entry->test)];
         tally->passed += result->verdict == VERDICT_PASSED;
         tally->undecided += result->verdict == VERDICT_UNRESOLVED;
+        tally->leaked += result->only_leaks;
         tally->failed += result->verdict == VERDICT_FAILED || result->verdict == VERDICT_ERROR;
     }
     if (runner->result_count < runner->planned_count)

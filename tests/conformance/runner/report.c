@@ -2,6 +2,9 @@
 /* What the formats share: counts, names, escaping, where the report goes. */
 #include "runner.h"
 
+#include <sys/file.h>
+#include <sys/stat.h>
+
 const char *runner_verdict_name(enum runner_verdict verdict) {
     static const char *const names[VERDICT_COUNT] = {
         "passed", "skipped", "unresolved", "failed", "error",
@@ -55,11 +58,25 @@ void report_limits(const struct runner *runner, FILE *out) {
         fprintf(out, ", limits x %g", runner->options.timeout_scale);
 }
 
+/* One run writes a file at a time, or two would mix. Not where many may write, as to a terminal. */
+static bool take_file(int fd) {
+    struct stat info;
+    if (fstat(fd, &info) != 0)
+        return false;
+    return !S_ISREG(info.st_mode) || (flock(fd, LOCK_EX | LOCK_NB) == 0 && ftruncate(fd, 0) == 0);
+}
+
 static bool open_file(const char *path, FILE **file_p) {
-    *file_p = fopen(path, "we");
-    if (*file_p == NULL)
-        fprintf(stderr, "symmem-conformance: %s: %s\n", path, strerror(errno));
-    return *file_p != NULL;
+    const int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (fd >= 0 && take_file(fd))
+        *file_p = fdopen(fd, "w");
+    if (*file_p != NULL)
+        return true;
+    fprintf(stderr, "symmem-conformance: %s: %s\n", path,
+            fd >= 0 && errno == EWOULDBLOCK ? "another run writes there" : strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    return false;
 }
 
 bool report_open(struct runner *runner) {

@@ -145,6 +145,22 @@ static void show_output(const struct runner_result *result, const struct style *
     }
 }
 
+/* A line for each rank, or for the case as a whole. */
+static void show_leaks(const struct runner_result *result, const struct style *style, FILE *out) {
+    if (result->leaks == NULL)
+        return;
+    fprintf(out, "    %sleft behind, in full:%s\n", style->dim, style->off);
+    for (const char *at = result->leaks; *at != '\0';) {
+        const size_t length = strcspn(at, "\n");
+        char *line = strndup(at, length);
+        fprintf(out, "    %s|%s ", style->dim, style->off);
+        report_escape_plain(out, line);
+        fputc('\n', out);
+        free(line);
+        at += length + (at[length] == '\n');
+    }
+}
+
 void report_findings(const struct runner *runner, const struct runner_result *result, bool color,
                      FILE *out) {
     const struct style *style = color ? &colored : &plain;
@@ -159,6 +175,7 @@ void report_findings(const struct runner *runner, const struct runner_result *re
     }
     if (!quotes_any(result))
         quote_requirements(style, result->entry->test->requirements, out);
+    show_leaks(result, style, out);
     show_places(result, style, out);
     show_output(result, style, out);
     fprintf(out, "    %sreplay:%s ", style->dim, style->off);
@@ -202,6 +219,10 @@ void report_replay(const struct runner *runner, const struct runner_result *resu
     fprintf(out, " --ranks %d", options->ranks);
     if (options->mode == TK_MODE_THREAD)
         fputs(" --rank-mode thread", out);
+    if (options->launcher != NULL) {
+        fputs(" --launcher ", out);
+        word(options->launcher, out);
+    }
     if (options->timeout_s != 0)
         fprintf(out, " --timeout %u", options->timeout_s);
     fprintf(out, " --seed %llu --filter ",

@@ -51,6 +51,7 @@ struct runner_report {
 struct runner_options {
     const char *program; /* as it was called */
     const char *backend;
+    const char *launcher; /* NULL: the runner forks the ranks */
     int ranks;
     enum tk_mode mode;
     const char *filter;  /* NULL: all */
@@ -161,8 +162,10 @@ struct runner_result {
     int findings_left_out;
     struct runner_place *places; /* heap; of a case that did not pass */
     int place_count;
-    char *output;              /* heap; what the ranks printed, NULL if nothing */
-    bool by_time;              /* it did not pass, and for no other reason than time */
+    char *output;    /* heap; what the ranks printed, NULL if nothing */
+    char *leaks;     /* heap; what was left behind, in full where findings cut it, or NULL */
+    bool only_leaks; /* nothing else was wrong */
+    bool by_time;    /* it did not pass, and for no other reason than time */
     struct lateness_seen late; /* while it ran */
 };
 
@@ -184,6 +187,7 @@ struct report_live {
 struct runner {
     struct runner_options options;
     struct arena *arena;
+    int arena_fd, lateness_fd; /* with a launcher: what its ranks get */
     struct runner_entry *entries;
     int entry_count;
     struct runner_unplanned *unplanned;
@@ -276,6 +280,8 @@ struct runner_child {
     bool hung;        /* did not end in time */
     bool stopped;     /* ended by the controller because another rank had crashed, or: */
     bool interrupted; /* the run was interrupted */
+    bool lost;        /* the launcher ended it */
+    bool gone;        /* the ranks know of its end */
 };
 
 struct runner_run {
@@ -290,10 +296,12 @@ struct runner_run {
     int child_count; /* 1 with ranks as threads */
     bool by_crew;    /* the children go on after the case */
     bool fork_failed;
-    int strays;        /* processes that ranks left behind */
-    bool arena_broken; /* what the ranks have written there is not to be believed */
-    char name_leak[512];
-    char store_leak[256];
+    struct runner_launcher *launcher; /* NULL: there is none, or it has ended */
+    char launch_fault[320];           /* what is wrong with the launch; empty: nothing */
+    int strays;                       /* processes that ranks left behind */
+    bool arena_broken;                /* what the ranks have written there is not to be believed */
+    char name_leak[8192];
+    char store_leak[4096];
 };
 
 /* The seed with which a first round does what round `repeat` of `seed` does. */
@@ -387,6 +395,8 @@ void output_close(struct runner_output *output);
 void output_redirect(const struct runner_output *output);
 /* Keeps the ranks from blocking; to be called while they run. True if there was something. */
 bool output_drain(struct runner_output *output);
+/* Where the ranks print. */
+int output_descriptor(const struct runner_output *output);
 /* All since the last call, on the heap; NULL if nothing. */
 char *output_take(struct runner_output *output);
 
@@ -488,6 +498,10 @@ const char *runner_version(void);
 const char *runner_build(void);
 void report_machine_read(struct report_machine *machine);
 
+/* Without what would steer contexts. */
+void runner_settle_environment(void);
+/* NULL if there is no memory. */
+struct arena *runner_make_arena(struct runner *runner);
 int runner_main(int argc, char **argv);
 
 /* --- between runner and kit (kit_rank.c)

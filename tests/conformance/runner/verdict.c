@@ -9,6 +9,8 @@ struct judgment {
     struct runner_result *result;
     bool cut_short;  /* ranks were ended, so that what they left behind shows nothing */
     unsigned causes; /* a bit for each of enum runner_cause */
+    bool only_leaks; /* so far */
+    FILE *leaks;     /* those that findings cut; NULL: no memory */
     char reason[1200];
 };
 
@@ -20,6 +22,9 @@ static uint32_t load(_Atomic uint32_t *value) {
 static void add(struct judgment *judgment, int rank, const struct runner_finding *finding) {
     struct runner_finding own = *finding;
     judgment->causes |= 1u << finding->cause;
+    judgment->only_leaks = judgment->only_leaks && finding->line == 0 &&
+                           strncmp(finding->message, "leak: ", 6) == 0 &&
+                           strcmp(finding->requirement, "SM-LIFE-10") != 0;
     if (finding->verdict > judgment->result->verdict) {
         judgment->result->verdict = finding->verdict;
         runner_add_rank(&own.ranks, rank);
@@ -103,8 +108,14 @@ static const char *requirement_of_leak(const char *leak) {
 static void find_leak(struct judgment *judgment, int rank, const char *what, const char *leak) {
     struct runner_finding finding = {.verdict = VERDICT_FAILED,
                                      .cause = judgment->cut_short ? CAUSE_FOLLOWS : CAUSE_OTHER};
-    snprintf(finding.message, sizeof(finding.message), "leak: %s%.*s", what,
-             (int)sizeof(finding.message) - 64, leak);
+    const int most = (int)sizeof(finding.message) - 64;
+    const bool is_cut = (int)strlen(leak) > most;
+    snprintf(finding.message, sizeof(finding.message), "leak: %s%.*s%s", what, most, leak,
+             is_cut ? " ..." : "");
+    if (is_cut && judgment->leaks != NULL && rank >= 0)
+        fprintf(judgment->leaks, "rank %d: %s%s\n", rank, what, leak);
+    else if (is_cut && judgment->leaks != NULL)
+        fprintf(judgment->leaks, "%s%s\n", what, leak);
     snprintf(finding.requirement, sizeof(finding.requirement), "%s",
              rank < 0 ? "SM-LIFE-01" : requirement_of_leak(leak));
     add(judgment, rank, &finding);
@@ -135,6 +146,8 @@ static void judge_end(struct judgment *judgment, const struct runner_run *run, i
     int about = threads ? -1 : rank;
     uint32_t state = load(&run->runner->arena->ranks[rank].state);
     bool done = state == ARENA_DONE;
+    if (!child->started && (run->launch_fault[0] != '\0' || run->runner->interrupted != 0))
+        return;
     if (!child->started)
         find(judgment, VERDICT_UNRESOLVED, about, "%scould not be started", who);
     else if (child->stopped && run->fork_failed)
@@ -149,6 +162,8 @@ static void judge_end(struct judgment *judgment, const struct runner_run *run, i
     else if (child->stopped)
         find(judgment, VERDICT_ERROR, about, "%sstopped because %s", who,
              child->interrupted ? "the run was interrupted" : "another rank had ended badly");
+    else if (child->lost)
+        find(judgment, VERDICT_ERROR, about, "%sended by its launcher", who);
     else if (WIFSIGNALED(child->status) && !death_is_fine(run, rank, child->status))
         find(judgment, VERDICT_ERROR, about, "%skilled by signal %d (%s)", who,
              WTERMSIG(child->status), strsignal(WTERMSIG(child->status)));
@@ -194,6 +209,8 @@ static void judge_case(struct judgment *judgment, const struct runner_run *run) 
     uint64_t checks = 0;
     for (int rank = 0; rank < run->entry->ranks; rank++)
         checks += load(&arena->ranks[rank].checks);
+    if (run->launch_fault[0] != '\0')
+        find(judgment, VERDICT_ERROR, -1, "%s", run->launch_fault);
     if (run->strays > 0)
         find(judgment, VERDICT_FAILED, -1, "leak: %d process(es) left behind", run->strays);
     if (run->name_leak[0] != '\0')
@@ -237,18 +254,37 @@ static void judge_all(struct judgment *judgment, const struct runner_run *run) {
     judge_case(judgment, run);
 }
 
+/* NULL if there is nothing that was cut. */
+static void take_leaks(struct judgment *judgment) {
+    struct runner_result *result = judgment->result;
+    if (judgment->leaks == NULL || fclose(judgment->leaks) != 0 || result->leaks[0] != '\0')
+        return;
+    free(result->leaks);
+    result->leaks = NULL;
+}
+
+static char *state_reason(const struct judgment *judgment) {
+    char *text = NULL;
+    const char *status = judgment->result->only_leaks ? "passed but for SM-LIFE-01: " : "";
+    return asprintf(&text, "%s%s", status, judgment->reason) < 0 ? NULL : text;
+}
+
 void runner_judge(const struct runner_run *run, struct runner_result *result) {
-    struct judgment judgment = {.result = result, .cut_short = ended_some(run)};
+    struct judgment judgment = {.result = result, .cut_short = ended_some(run), .only_leaks = true};
+    size_t leaks_size = 0;
     const char *note = run->runner->arena->note;
     result->verdict = VERDICT_PASSED;
+    judgment.leaks = open_memstream(&result->leaks, &leaks_size);
     judge_all(&judgment, run);
+    take_leaks(&judgment);
     if (result->verdict == VERDICT_PASSED) {
         result->reason = note[0] != '\0' ? strdup(note) : NULL;
         return;
     }
     result->by_time = judgment.causes == 1u << CAUSE_TIME ||
                       judgment.causes == (1u << CAUSE_TIME | 1u << CAUSE_FOLLOWS);
-    result->reason = strdup(judgment.reason);
+    result->only_leaks = judgment.only_leaks && result->verdict == VERDICT_FAILED;
+    result->reason = state_reason(&judgment);
     if (!run->arena_broken)
         findings_note_places(result, run->runner->arena, run->entry->ranks);
 }

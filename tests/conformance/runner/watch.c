@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The watchdog: waits for the ranks of a case, ends them when time is up, reaps all. */
-#include "runner.h"
+#include "launcher.h"
 
 #include <sys/wait.h>
 #include <time.h>
@@ -15,9 +15,26 @@ static void mark_gone(struct runner_run *run, int child) {
         arena_set_gone(run->runner->arena, child);
 }
 
+/* The same of ranks that are a launcher's. */
+static int collect_launched(struct runner_run *run) {
+    int running = 0;
+    launcher_collect(run);
+    for (int i = 0; i < run->child_count; i++) {
+        struct runner_child *child = &run->children[i];
+        running += child->pid >= 2;
+        if (child->pid >= 2 || child->gone || !child->started)
+            continue;
+        child->gone = true;
+        mark_gone(run, i);
+    }
+    return running;
+}
+
 /* Reaps children that have ended; how many still run. */
 static int reap(struct runner_run *run) {
     int running = 0;
+    if (run->launcher != NULL)
+        return collect_launched(run);
     if (run->by_crew)
         crew_collect(run);
     for (int i = 0; i < run->child_count; i++) {
@@ -42,6 +59,10 @@ static void signal_running(struct runner_run *run, int signal_number, bool group
         pid_t pid = run->children[i].pid;
         if (pid < 2)
             continue;
+        if (run->launcher != NULL) {
+            launcher_signal(run, i, signal_number, group);
+            continue;
+        }
         if (group)
             kill(-pid, signal_number);
         kill(pid, signal_number);
@@ -80,7 +101,9 @@ static void sleep_for_signal(struct runner *runner, uint64_t until_ns) {
     uint64_t left = until_ns > now ? until_ns - now : 0;
     /* Who prints goes on printing, and does not notify; nor does who ends a case and goes on. */
     uint64_t most =
-        output_drain(runner->output) || runner->crew != NULL ? 1000000u : DELAY_LOOK_MS * 1000000u;
+        output_drain(runner->output) || runner->crew != NULL || runner->options.launcher != NULL
+            ? 1000000u
+            : DELAY_LOOK_MS * 1000000u;
     report_tick(runner);
     if (left > most)
         left = most; /* a stop and a continue in between must not lose a child */
@@ -265,6 +288,9 @@ void runner_watch(struct runner_run *run) {
     bool crashed = false;
     if (run->fork_failed || !wait_for_end(run, limit_ns, &crashed))
         end_running(run, crashed || run->fork_failed);
+    launcher_finish(run);
     run->strays = end_strays(run->runner);
+    if (run->launch_fault[0] != '\0')
+        run->strays = 0; /* of a launcher that was ended */
     runner_take_interrupt(run->runner);
 }

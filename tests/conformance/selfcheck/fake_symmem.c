@@ -269,5 +269,9 @@ void symmem_event_destroy(symmem_event *event) {}
 
 UNSUPPORTED(symmem_connectivity, symmem_context *context, const char *connection,
             int32_t device_count, int32_t *matrix)
+UNSUPPORTED(symmem_put_signal, symmem_handle *handle, int32_t dst_rank, int32_t channel,
+            uint32_t timeout_ms, symmem_stream *stream)
+UNSUPPORTED(symmem_wait_signal, symmem_handle *handle, int32_t src_rank, int32_t channel,
+            uint32_t timeout_ms, symmem_stream *stream)
 UNSUPPORTED(symmem_barrier, symmem_handle *handle, int32_t channel, uint32_t timeout_ms,
             symmem_stream *stream)

@@ -214,6 +214,18 @@ TK_TEST(bad, leaks_eventfd, "SM-SELF-02", .timeout_s = 10) {
     TK_CHECK(t, eventfd(0, EFD_CLOEXEC) >= 0);
 }
 
+/* More than a line holds. */
+TK_TEST(bad, leaks_many, "SM-SELF-02", .timeout_s = 10) {
+    for (int i = 0; i < 60; i++)
+        TK_CHECK(t, eventfd(0, EFD_CLOEXEC) >= 0);
+    TK_CHECK(t, fcntl(0, F_DUPFD_CLOEXEC, 200 + t->rank) == 200 + t->rank);
+}
+
+TK_TEST(bad, fails_and_leaks, "SM-SELF-02", .timeout_s = 10) {
+    TK_CHECK(t, eventfd(0, EFD_CLOEXEC) >= 0);
+    TK_CHECK_MSG(t, false, "and more");
+}
+
 TK_TEST(bad, leaks_timer, "SM-SELF-02", .timeout_s = 10) {
     struct sigevent event = {.sigev_notify = SIGEV_NONE};
     timer_t timer;

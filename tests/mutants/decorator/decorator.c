@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Loads the backend underneath and gives the core a changed copy of its table. */
 #include "decorator.h"
-#include "backend.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -12,7 +12,6 @@
 #include <symmem/backend.h>
 
 #include "../../flat_backend.h"
-#include "backend.h"
 
 /* The table underneath. Its instances, streams and peers are those that the core gets, so an entry
  * that is replaced hands everything on to it. */

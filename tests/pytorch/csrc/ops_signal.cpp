@@ -56,7 +56,7 @@ void put_data(const Tensor &tensor, const HandlePtr &handle, int64_t peer) {
                      tensor.nbytes(), nullptr));
 }
 
-/* Whoever sees the signal sees the data. */
+/* A rank that sees the signal sees the data. */
 void raise(uint64_t *word, int64_t signal) {
     __atomic_store_n(word, static_cast<uint64_t>(signal), __ATOMIC_RELEASE);
 }

@@ -123,7 +123,7 @@ symmem_group *World::group(const std::string &name, const ProcessGroupPtr &group
             return known->second.group;
         }
     }
-    auto ranks = world_ranks(group); // not under the lock, which other groups' threads want
+    auto ranks = world_ranks(name, group); // not under the lock, which other groups' threads want
     std::lock_guard<std::mutex> lock(mutex_);
     auto known = groups_.find(name);
     if (known != groups_.end()) {
@@ -147,14 +147,15 @@ symmem_group *World::group(const std::string &name, const ProcessGroupPtr &group
 
 /* PyTorch's C++ side does not know which ranks of the world a group has, so its members tell each
  * other. */
-std::vector<int32_t> World::world_ranks(const ProcessGroupPtr &group) const {
+std::vector<int32_t> World::world_ranks(const std::string &name,
+                                        const ProcessGroupPtr &group) const {
     std::vector<int32_t> ranks(group->getSize(), rank_);
     if (is_same(default_group_, group)) {
         for (size_t rank = 0; rank < ranks.size(); rank++) {
             ranks[rank] = (int32_t)rank;
         }
     } else if (ranks.size() > 1) {
-        auto store = store_of(group, group->getGroupName());
+        auto store = store_of(group, name);
         auto key = [](size_t rank) { return "symmem_rank/" + std::to_string(rank); };
         auto own = std::to_string(rank_);
         store->set(key(group->getRank()), std::vector<uint8_t>(own.begin(), own.end()));

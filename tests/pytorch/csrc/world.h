@@ -48,7 +48,7 @@ class World {
         StorePtr store;
         symmem_group *group;
     };
-    std::vector<int32_t> world_ranks(const ProcessGroupPtr &group) const;
+    std::vector<int32_t> world_ranks(const std::string &name, const ProcessGroupPtr &group) const;
 
     pid_t process_; /* a child of fork gets a world of its own */
     ProcessGroupRef default_group_;

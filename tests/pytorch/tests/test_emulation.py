@@ -12,6 +12,7 @@ import threading
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as funcol
 import torch.distributed._symmetric_memory as symm_mem
 
 import symmem_torch
@@ -99,6 +100,37 @@ def test_captured_collective_of_the_process_group():
             graph.replay()
             expected = 2 * (size() * expected + size() * (size() + 1) // 2)
             assert tensor.eq(expected).all()
+
+
+def test_functional_collectives():
+    with symmem_torch.enable():
+        tensor = symm_mem.empty(2 * size(), device="cuda").fill_(rank() + 1)
+        symm_mem.rendezvous(tensor, WORLD)
+        total = size() * (size() + 1) / 2
+        assert funcol.all_reduce(tensor, "sum", WORLD).eq(total).all()
+        gathered = funcol.all_gather_tensor(tensor, 0, WORLD)
+        assert gathered.equal(torch.arange(1.0, size() + 1).repeat_interleave(2 * size()))
+        assert funcol.reduce_scatter_tensor(tensor, "sum", 0, WORLD).equal(torch.full((2,), total))
+
+
+@pytest.mark.ranks(2)
+def test_compiled_all_reduce():
+    """Inductor makes the all-reduce of a small buffer a one-shot one, in symmetric memory. A
+    product needs no compiler of C++, which would take most of a minute.
+    """
+    from torch._inductor import config
+    from torch._inductor.utils import fresh_cache, run_and_get_code
+
+    def model(tensor):
+        tensor = torch.ops._c10d_functional.all_reduce(tensor @ tensor, "sum", WORLD)
+        return torch.ops._c10d_functional.wait_tensor(tensor)
+
+    with symmem_torch.enable(), fresh_cache(), config.patch("_collective.auto_select", True):
+        tensor = torch.eye(4, device="cuda").mul_(rank() + 1)
+        found, codes = run_and_get_code(torch.compile(model, fullgraph=True), tensor)
+        squares = sum((rank + 1) ** 2 for rank in range(size()))
+        assert found.equal(squares * torch.eye(4))
+        assert any("one_shot_all_reduce" in code for code in codes)
 
 
 def test_what_a_gpu_answers():

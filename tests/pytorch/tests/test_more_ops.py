@@ -30,13 +30,12 @@ def needs(name: str):
 @needs("nccl_put_with_signal")
 def test_nccl_put_with_signal():
     to, source = (rank() + 1) % size(), (rank() - 1) % size()
-    tensor, handle = meet(4096)
+    tensor, handle = meet((size(), 2048))  # a row is its owner's, here and at the peer
     for value in (1, 2, 7):
-        tensor.fill_(10 * value + rank())
-        handle.barrier()
-        ops.nccl_put_with_signal(tensor[: 4096 // 2], value, to)
+        tensor[rank()] = 10 * value + rank()
+        ops.nccl_put_with_signal(tensor[rank()], value, to)
         ops.nccl_wait_for_signal(tensor, value)
-        assert tensor[:2048].eq(10 * value + source).all()
+        assert tensor[source].eq(10 * value + source).all()
         ops.nccl_wait_for_signal(tensor, value - 1)  # a smaller one is there too
         handle.barrier()
     fails("peer must be in", ops.nccl_put_with_signal, tensor, 1, size())
@@ -47,14 +46,13 @@ def test_nccl_put_with_signal():
 @needs("nvshmem_put_with_signal")
 def test_nvshmem_put_with_signal():
     to, source = (rank() + 1) % size(), (rank() - 1) % size()
-    tensor, handle = meet(64, dtype=torch.int32)
+    tensor, handle = meet((size(), 64), dtype=torch.int32)
     sigpad, _ = meet(2, dtype=torch.int64)
     for value in (5, 3):  # it is set, and so may fall
-        tensor.fill_(value + rank())
-        handle.barrier()
-        ops.nvshmem_put_with_signal(tensor, sigpad[1:], value, to)
+        tensor[rank()] = value + rank()
+        ops.nvshmem_put_with_signal(tensor[rank()], sigpad[1:], value, to)
         ops.nvshmem_wait_for_signal(sigpad[1:], value, source)
-        assert tensor.eq(value + source).all() and sigpad.tolist() == [0, value]
+        assert tensor[source].eq(value + source).all() and sigpad.tolist() == [0, value]
         handle.barrier()
     narrow, _ = meet(1, dtype=torch.int32)
     fails("8 bytes", ops.nvshmem_put_with_signal, tensor, narrow, 1, to)

@@ -169,6 +169,55 @@ TEST("leaks quote requirements") {
              "\"requirement\": \"SM-LIFE-10\"");
 }
 
+/* A leak says nothing of what the case is about. */
+TEST("passed but for leaks") {
+    RUN_SAYS(1, "--backend fake --filter 'bad.leaks_eventfd,good.passes' 2>&1",
+             "s): passed but for SM-LIFE-01: rank 0: leak: eventfd ",
+             "profiles passed but for SM-LIFE-01: core (1 of 2)\n",
+             "claim: none, because profile core passed but for SM-LIFE-01\n",
+             LAST "1 passed, 1 failed, 0 skipped\n");
+    RUN_SAYS(1, "--backend fake --filter 'bad.leaks_eventfd,bad.fails_and_leaks' 2>&1",
+             "bad.fails_and_leaks (", "profiles failed: core (2 of 2)\n",
+             NOT "profiles passed but for");
+    RUN_SAYS(1, "--backend fake --filter bad.fails_and_leaks 2>&1", NOT "but for SM-LIFE-01");
+    RUN_SAYS(1, "--backend fake --filter bad.changes_umask 2>&1", NOT "but for SM-LIFE-01");
+    RUN_SAYS(1, "--backend fake --filter bad.crashes 2>&1", NOT "but for SM-LIFE-01");
+    RUN_SAYS(1, "--backend fake --filter bad.leaks_eventfd --format json 2>/dev/null",
+             "\"standing\": \"but for SM-LIFE-01\"", "\"leaked\": 1",
+             "\"reason\": \"passed but for SM-LIFE-01: ");
+}
+
+TEST("leak lists are whole") {
+    RUN_SAYS(1, "--backend fake --filter bad.leaks_many 2>&1",
+             "left behind, in full:\n    | rank 0: ", " 200 (", " 203 (");
+    RUN_SAYS(1, "--backend fake --filter bad.leaks_many --jobs 2 --repeat 2 2>&1", " 203 (");
+}
+
+TEST("two runs do not write one report") {
+    char command[1400], first[] = "/tmp/symmem-report-XXXXXX";
+    int fd = mkstemp(first);
+    CU_ASSERT_FATAL(fd >= 0);
+    close(fd);
+    snprintf(command, sizeof(command),
+             "timeout 20 %s --backend fake --filter bad.hangs --report json=%s >/dev/null 2>&1 & "
+             "sleep 1; "
+             "timeout 20 %s --backend fake --filter good.passes --report json=%s 2>&1; echo "
+             "\"status $?\"; "
+             "wait; grep -c bad.hangs %s",
+             program, first, program, first, first);
+    FILE *pipe_end = popen(command, "r");
+    CU_ASSERT_FATAL(pipe_end != NULL);
+    output[fread(output, 1, sizeof(output) - 1, pipe_end)] = '\0';
+    pclose(pipe_end);
+    CU_ASSERT(says(": another run writes there\n"));
+    CU_ASSERT(says("status 1\n"));
+    CU_ASSERT(!closes_with("\n0\n"));
+    CU_ASSERT(strstr(output, "good.passes (") == NULL);
+    CU_ASSERT_EQUAL(run("--backend fake --filter good.passes --report json=%s", first), 0);
+    CU_ASSERT_EQUAL(run("--backend fake --filter good.passes --report json=/dev/null"), 0);
+    unlink(first);
+}
+
 TEST("worst exit status wins") {
     RUN_SAYS(1, "--backend fake --filter 'bad.lacks_memory,bad.vacuous,good.passes'",
              LAST "1 passed, 2 failed, 0 skipped\n");

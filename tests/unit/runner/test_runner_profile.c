@@ -228,7 +228,7 @@ TEST("choice") {
 }
 
 int unit_setup(void) {
-    arena = arena_create();
+    arena = arena_create(-1);
     return arena == NULL;
 }
 

@@ -94,9 +94,11 @@ class _Step:
 def _copy(to: Any, source: Any) -> None:
     if isinstance(to, torch.Tensor):
         to.copy_(source)
-    else:
+    elif isinstance(to, (list, tuple)):
         for part, value in zip(to, source):
             _copy(part, value)
+    elif isinstance(source, torch.ScriptObject) and hasattr(source, "wait"):
+        source.wait()  # the work of a process group, which the program awaited in the capture
 
 
 class CUDAGraph:

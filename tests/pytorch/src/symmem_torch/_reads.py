@@ -66,9 +66,7 @@ def _check_rows(
         input.dim() > 0 and input.dtype == out.dtype and input.stride(0) == out.stride(0),
         "input and out must have the same dtype and same stride at dim 0",
     )
-    _check(
-        splits.dtype == out_splits.dtype == torch.int64, "splits and offsets must be int64"
-    )
+    _check(splits.dtype == out_splits.dtype == torch.int64, "splits and offsets must be int64")
 
 
 def _offsets(lengths: Sequence[int]) -> list[int]:
@@ -113,7 +111,7 @@ def all_to_all_vdev_2d(
     group_name: str,
     major_align: int | None = None,
 ) -> None:
-    """Rows for the experts of each rank, by ranks; received by experts, whose rows are aligned."""
+    """Rows for experts, ordered by ranks, are received by experts, whose rows are aligned."""
     align = 1 if major_align is None else major_align
     _check(align > 0, "major_align must be positive")
     _check_rows(input, out, in_splits, out_splits_offsets)
@@ -260,7 +258,8 @@ def all_to_all_nd(
 ) -> None:
     """Blocks of columns to rows, or of rows to columns."""
     _check(
-        {scatter_dim, gather_dim} == {0, 1}, "scatter_dim and gather_dim must be 0 and 1, or 1 and 0"
+        {scatter_dim, gather_dim} == {0, 1},
+        "scatter_dim and gather_dim must be 0 and 1, or 1 and 0",
     )
     handle = _handle(input, group_name)
     size, rank = handle.world_size, handle.rank

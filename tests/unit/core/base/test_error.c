@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Errors, their scopes, and what a thread's record is meanwhile. */
+#include <errno.h>
+
 #include "bootstrap/bootstrap.h"
 #include "last_record.h"
 #include "unit_main.h"
@@ -156,7 +158,7 @@ TEST("a call's error has all that the call knows, and is published at its end") 
 /* Makes one call that fails, or one that forgives a failure inside it. */
 static void call_on(uint64_t context, bool fails) {
     bool is_outermost = sm_call_begin("symmem_call");
-    sm_call_is_in(context);
+    sm_call_is_in(context, NULL, NULL);
     {
         SM_ATTEMPT(step);
         (void)sm_fail(SYMMEM_LIMIT, "call", "", "%d is its context", (int)context);
@@ -175,6 +177,82 @@ TEST("whose failure the record is of") {
     CU_ASSERT(sm_failed_in(1) && !sm_failed_in(2));
     symmem_clear_error();
     CU_ASSERT_FALSE(sm_failed_in(1));
+}
+
+/* --- what a failure leads to ------------------------------------------------------------ */
+
+static int held, ended;
+static symmem_status ended_with;
+
+static void hold_arg(void *arg) {
+    *(int *)arg += 1;
+    held++;
+}
+
+static void end_arg(void *arg, const symmem_error_record *error) {
+    *(int *)arg -= 1;
+    ended++;
+    ended_with = error != NULL ? error->status : SYMMEM_OK;
+    errno = EBADF;                                    /* of a system call in there */
+    (void)sm_fail(SYMMEM_BUSY, "end", "", "ignored"); /* nothing is told of this one */
+}
+
+static const sm_failure_ops failure_ops = {.hold = hold_arg, .end = end_arg};
+
+/* A call on `arg`, and before on `other`, whose steps fail `times`. */
+static void fail_on(int *arg, int *other, int times, bool forgives) {
+    bool is_outermost = sm_call_begin("symmem_call");
+    if (other != NULL) {
+        sm_call_is_in(2, &failure_ops, other);
+        (void)sm_fail(SYMMEM_BUSY, "call", "", "of another one");
+    }
+    sm_call_is_in(1, &failure_ops, arg);
+    for (int i = 0; i < times; i++) {
+        SM_ATTEMPT(step);
+        (void)sm_fail(SYMMEM_LIMIT, "call", "", "step");
+        if (!forgives)
+            (void)sm_error_raise(&step.error);
+        sm_call_is_in(1, &failure_ops, arg); /* a call inside */
+    }
+    CU_ASSERT_EQUAL(*arg, times > 0 ? 1 : 0);
+    errno = ENOENT;
+    sm_call_end(&is_outermost);
+    CU_ASSERT(*arg == 0 && errno == ENOENT);
+}
+
+TEST("what a failure leads to") {
+    int one = 0, other = 0;
+    symmem_clear_error();
+    fail_on(&one, NULL, 0, false);
+    CU_ASSERT(held == 0 && ended == 0);
+    fail_on(&one, NULL, 3, false);
+    CU_ASSERT(held == 1 && ended == 1 && ended_with == SYMMEM_LIMIT);
+    CU_ASSERT_EQUAL(last_record().status, SYMMEM_LIMIT);
+    fail_on(&one, NULL, 3, true);
+    CU_ASSERT(held == 2 && ended == 2 && ended_with == SYMMEM_OK);
+    fail_on(&one, &other, 1, false);
+    CU_ASSERT(held == 4 && ended == 4 && ended_with == SYMMEM_LIMIT && other == 0);
+}
+
+TEST("what is no more is not held") {
+    int gone = 0, one = 0;
+    held = 0;
+    bool is_outermost = sm_call_begin("symmem_call");
+    sm_call_is_in(1, &failure_ops, &gone);
+    sm_call_forget(&one);
+    (void)sm_fail(SYMMEM_LIMIT, "call", "", "held");
+    sm_call_forget(&gone); /* it is held, so it is not true */
+    sm_call_end(&is_outermost);
+    CU_ASSERT(held == 1 && gone == 0);
+    is_outermost = sm_call_begin("symmem_call");
+    sm_call_is_in(1, &failure_ops, &gone);
+    sm_call_forget(&gone);
+    (void)sm_fail(SYMMEM_LIMIT, "call", "", "not held");
+    sm_call_end(&is_outermost);
+    CU_ASSERT_EQUAL(held, 1);
+    (void)sm_fail(SYMMEM_LIMIT, "call", "", "outside of a call");
+    CU_ASSERT_EQUAL(held, 1);
+    symmem_clear_error();
 }
 
 /* --- public calls in a callback --------------------------------------------------------- */

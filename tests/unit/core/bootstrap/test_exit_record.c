@@ -12,6 +12,7 @@ static symmem_store *store;
 typedef struct exit_record { /* as in exit_record.c */
     uint32_t magic;
     int32_t rank;
+    uint64_t goes_on;
     uint64_t made_s;
     sm_identity identity;
     sm_verdict verdict;
@@ -26,6 +27,13 @@ static bool is_left(int32_t rank) {
     size_t bytes = 0;
     key_of("exit", rank, key, sizeof(key));
     return symmem_store_get(store, key, value, sizeof(value), &bytes, 0) == SYMMEM_OK;
+}
+
+static bool is_marked(void) {
+    uint8_t mark[1];
+    size_t bytes = 0;
+    return symmem_store_get(store, SM_WORLD_PREFIX "/exit/any", mark, sizeof(mark), &bytes, 0) ==
+           SYMMEM_OK;
 }
 
 static void drop(int32_t rank) {
@@ -118,12 +126,13 @@ TEST("the last that may read it") {
         leave(0, 3);
         leave(1, 3);
         CU_ASSERT(is_left(0) && is_left(1)); /* the third is there and may read */
+        CU_ASSERT(is_marked());
         be_gone(2);
         leave(1, 3); /* it may come yet, to whom rank 1 is the one that is missing */
         CU_ASSERT(!is_left(0) && is_left(1));
         leave(0, 3);
         leave(2, 3);
-        CU_ASSERT(!is_left(0) && !is_left(1) && !is_left(2));
+        CU_ASSERT(!is_left(0) && !is_left(1) && !is_left(2) && !is_marked());
     }
     symmem_store_close(store);
 }
@@ -216,6 +225,45 @@ TEST("whose end is told") {
     sm_exit_record_leave(&world, &record);
     CU_ASSERT_EQUAL_FATAL(symmem_store_get(store, key, &good, sizeof(good), &bytes, 0), SYMMEM_OK);
     CU_ASSERT(is_read(&good, sizeof(good), &earlier_job) && earlier_job);
+    symmem_store_close(store);
+}
+
+/* Its lack may become the cause of its end, but is no end. */
+TEST("a rank that goes on") {
+    exit_record good, odd;
+    bool earlier_job;
+    char key[64];
+    size_t bytes = 0;
+    sm_identity self;
+    CU_ASSERT_EQUAL_FATAL(sm_identity_self(&self), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+    const sm_world world = {
+        .store = store, .prefix = SM_WORLD_PREFIX, .identity = &self, .rank = 1, .size = 2};
+    symmem_error_record record = record_of(SYMMEM_LIMIT);
+    sm_exit_record_note(&world, &record);
+    key_of("exit", 1, key, sizeof(key));
+    CU_ASSERT_EQUAL_FATAL(symmem_store_get(store, key, &good, sizeof(good), &bytes, 0), SYMMEM_OK);
+    CU_ASSERT(!is_read(&good, sizeof(good), &earlier_job));
+    record = record_of(SYMMEM_TIMEOUT);
+    const symmem_error_record late = record;
+    sm_exit_record_explain(&world, 1, 1, &record);
+    CU_ASSERT_STRING_EQUAL(record.message, late.message);
+    record.status = SYMMEM_PEER_LOST;
+    sm_exit_record_explain(&world, 1, 1, &record);
+    CU_ASSERT_PTR_NOT_NULL(strstr(record.message, "; rank 1 failed with LIMIT in init: nothing"));
+    odd = good;
+    odd.made_s -= 62; /* it has gone on since then */
+    CU_ASSERT_EQUAL(symmem_store_set(store, key, &odd, sizeof(odd), 0), SYMMEM_OK);
+    record = late;
+    record.status = SYMMEM_PEER_LOST;
+    sm_exit_record_explain(&world, 1, 1, &record);
+    CU_ASSERT_STRING_EQUAL(record.message, late.message);
+    be_there(1, 1);
+    record = record_of(SYMMEM_OK);
+    leave(0, 2);
+    CU_ASSERT(is_left(1)); /* until it ends, or its next process comes */
+    sm_exit_record_clear(&world);
+    CU_ASSERT(!is_left(1));
     symmem_store_close(store);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The sockets that carry descriptors: messages, strangers, failing calls, limits, paths. */
-#include "session_ranks.h"
+#include "ipc_pair.h"
 #include "unit.h"
 #include "last_record.h"
 
@@ -8,83 +8,6 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
-
-static sm_ipc_tag tag_for(uint64_t sequence, int32_t source) {
-    sm_ipc_tag tag;
-    memset(&tag, 0, sizeof(tag));
-    memset(tag.nonce, 7, sizeof(tag.nonce));
-    tag.group = 42;
-    tag.sequence = sequence;
-    tag.source = source;
-    tag.kind = 1;
-    return tag;
-}
-
-static symmem_status send_to(sm_ipc *from, sm_ipc *to, const sm_ipc_tag *tag, const int *fds,
-                             int count) {
-    uint8_t address[SM_IPC_ADDRESS_MAX];
-    uint32_t bytes;
-    sm_ipc_address(to, address, &bytes);
-    return sm_ipc_send(from, address, bytes, tag, fds, count, 50);
-}
-
-/* --- whose the other end is ----------------------------------------------------------------- */
-
-static uid_t claimed_uid; /* 0: the true one */
-
-/* The kernel's word, and a stranger's in its place. */
-int getsockopt(int fd, int level, int name, void *value, socklen_t *bytes_p) {
-    if (syscall(SYS_getsockopt, fd, level, name, value, bytes_p) != 0)
-        return -1;
-    if (name == SO_PEERCRED && claimed_uid != 0)
-        ((struct ucred *)value)->uid = claimed_uid;
-    return 0;
-}
-
-static bool got_one(sm_ipc *ipc, const sm_ipc_tag *want) {
-    int got[SM_IPC_MAX_FDS], count = 0;
-    int32_t source = -1;
-    if (sm_ipc_recv(ipc, want, &source, got, &count, 30) != SYMMEM_OK)
-        return false;
-    for (int i = 0; i < count; i++)
-        close(got[i]);
-    return count == 1;
-}
-
-/* Descriptors go only to this user's socket and come only from this user's, whatever the names. */
-TEST("another user's socket") {
-    int before = open_fds(), file = open("/dev/null", O_RDWR | O_CLOEXEC);
-    sm_ipc *a = NULL, *b = NULL;
-    sm_ipc_tag tag = tag_for(5, 3);
-    const uint8_t note[SM_IPC_NOTE_BYTES] = {1};
-    uint8_t address[SM_IPC_ADDRESS_MAX];
-    uint32_t bytes;
-    CU_ASSERT_EQUAL_FATAL(sm_ipc_create(NULL, NULL, &a), SYMMEM_OK);
-    CU_ASSERT_EQUAL_FATAL(sm_ipc_create(NULL, NULL, &b), SYMMEM_OK);
-    sm_ipc_address(b, address, &bytes);
-    sm_ipc_expect_notes(b, tag.nonce);
-    claimed_uid = geteuid() + 54321;
-    CU_ASSERT_EQUAL(send_to(a, b, &tag, &file, 1), SYMMEM_PERMISSION);
-    CU_ASSERT_PTR_NOT_NULL(strstr(last_record().message, "not the peer's socket"));
-    CU_ASSERT(!sm_ipc_send_note(a, address, bytes, &tag, note));
-    claimed_uid = 0;
-    CU_ASSERT(!got_one(b, &tag));
-    CU_ASSERT(!sm_ipc_notes_of(b, NULL)->any);
-
-    CU_ASSERT_EQUAL(send_to(a, b, &tag, &file, 1), SYMMEM_OK);
-    claimed_uid = geteuid() + 54321;
-    CU_ASSERT(!got_one(b, &tag));
-    claimed_uid = 0;
-    CU_ASSERT(!got_one(b, &tag)); /* closed, not kept */
-    CU_ASSERT_EQUAL(send_to(a, b, &tag, &file, 1), SYMMEM_OK);
-    CU_ASSERT(got_one(b, &tag));
-    CU_ASSERT(sm_ipc_send_note(a, address, bytes, &tag, note));
-    CU_ASSERT(sm_ipc_notes_of(b, NULL)->any);
-    sm_ipc_destroy(a);
-    sm_ipc_destroy(b);
-    close(file);
-    CU_ASSERT_EQUAL(open_fds(), before);
-}
 
 /* A sender that stopped after it had connected delays no receiver, nor does one that ended then. */
 TEST("a connection without a message") {

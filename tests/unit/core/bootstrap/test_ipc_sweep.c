@@ -262,8 +262,9 @@ static bool is_of_user(const char *name) {
     if (name[0] == '@')
         to.sun_path[0] = '\0';
     system_says.says = true;
-    const bool is = sm_ipc_is_socket_of_user(
-        ends[0], &to, (uint32_t)(offsetof(struct sockaddr_un, sun_path) + length), &holder);
+    const bool is = sm_ipc_ask_user(ends[0], &holder) == 0 &&
+                    sm_ipc_is_socket_of_user(
+                        &holder, &to, (uint32_t)(offsetof(struct sockaddr_un, sun_path) + length));
     system_says.says = false;
     close(ends[0]);
     close(ends[1]);
