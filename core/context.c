@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* How a context begins and ends, and its references. */
+#include "bootstrap/exit_record.h"
+#include "bootstrap/ipc_sweep.h"
 #include "store/store_choose.h"
 #include "stream/channel.h"
 #include "backend/failure.h"
@@ -100,6 +102,7 @@ static symmem_status choose_plain(symmem_context *context, const symmem_context_
     if (context->default_timeout_ms == 0 || context->default_timeout_ms == SYMMEM_TIMEOUT_DEFAULT)
         context->default_timeout_ms = DEFAULT_TIMEOUT_MS;
     context->signal_pad_size = SYMMEM_DEFAULT_SIGNAL_PAD_SIZE;
+    context->failure_ops = &sm_context_failure_ops;
     context->point = options->point;
     context->point_arg = options->point_arg;
     context->log = options->log;

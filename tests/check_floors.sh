@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # The floors of core/ and of backend_cuda/: a file includes headers of its own floor and of those below it.
 # The files in the folder itself stand above all floors. A backend includes no private header of another one.
-# No folder but core/bootstrap and core/store has two files with a static function of one name.
+# No folder has two files with a static function of one name.
 set -u
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." || exit 1
 failures=0
@@ -52,7 +52,7 @@ repeated() { # FOLDER: names of static functions that two of its files define
         grep -hoE '^static [^=;(]*[ *][a-z_0-9]+\(' "$file" | grep -oE '[a-z_0-9]+\($' | sort -u
     done | sort | uniq -d
 }
-for folder in core core/{base,backend,memory,rendezvous,stream,ops} backend_shm_emul backend_nccl backend_cuda backend_cuda/* kernels/cpu; do
+for folder in core core/* backend_shm_emul backend_nccl backend_cuda backend_cuda/* kernels/cpu; do
     compgen -G "$folder/*.c" >/dev/null || continue
     for name in $(repeated "$folder"); do
         complain "$folder: static $name) in two files"

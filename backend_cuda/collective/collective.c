@@ -5,16 +5,12 @@
 
 #include "cuda/collective.h"
 #include "cuda/collective_job.h"
+#include "collective/algorithm.h"
 #include "collective/collective.h"
 #include "signal/composite.h"
 #include "driver/error.h"
 #include "signal/signal.h"
 #include "memory/multicast.h"
-
-#define SMALL_BYTES ((size_t)64 << 10) /* of a step: below this one block runs all steps */
-#define PIECE_BYTES ((size_t)1 << 20)  /* the same if there are many steps */
-#define MANY_STEPS 16
-#define MOST_STEPS 256
 
 /* One collective that is being enqueued. */
 typedef struct collective_launch {
@@ -54,67 +50,41 @@ static bool reduces(symmem_call_kind kind) {
            kind == SYMMEM_CALL_REDUCE_SCATTER || kind == SYMMEM_CALL_LOW_CONTENTION_REDUCE_SCATTER;
 }
 
-/* --- how many kernels and blocks ---------------------------------------------------- */
+/* --- what the choice and the kernels need ------------------------------------------ */
 
-/* For an all-to-all: what comes to this rank. */
-static size_t bytes_of(const collective_launch *c, const symmem_cuda_step *step) {
-    size_t parts = c->words != NULL
-                       ? (size_t)c->words[SYMMEM_CUDA_SPLIT_TABLE_WORDS(c->args.job.world_size) - 1]
-                       : 0;
-    return symmem_cuda_step_bytes(&c->args.job, step, parts);
+/* With the table that the host can read. */
+static symmem_cuda_job host_job(const collective_launch *c) {
+    symmem_cuda_job job = c->args.job;
+    job.buffers = c->args.small_buffers;
+    return job;
 }
 
-/* Very many steps would fill the stream's queue, and the call would wait. It uses the steps of the
- * first rank, whose shards are the longest, because all ranks must choose alike if they compare
- * their calls. */
-static bool is_for_one_block(const collective_launch *c) {
-    symmem_cuda_job first = c->args.job;
-    symmem_cuda_cursor place = {0};
-    symmem_cuda_step step;
-    size_t most = 0;
-    int32_t steps = 0;
-    first.rank = 0;
-    while (steps <= MOST_STEPS && symmem_cuda_next(&first, &place, &step)) {
-        size_t bytes = bytes_of(c, &step);
-        most = bytes > most ? bytes : most;
-        steps++;
-    }
-    return steps > MOST_STEPS || most <= (steps > MANY_STEPS ? PIECE_BYTES : SMALL_BYTES);
-}
-
-/* The bytes for which each block has one pass, in a kernel with a barrier per block. */
-#define BYTES_PER_BLOCK ((size_t)SYMMEM_CUDA_COLLECTIVE_THREADS * 16)
-/* Beyond this, barriers do not matter, and more blocks help. */
-#define PER_BLOCK_MAX_BYTES ((size_t)32 << 20)
-#define PER_BLOCK_MAX_BYTES_TWO_RANKS ((size_t)512 << 20)
-/* Up to this, half the blocks suffice, and leave room for other kernels. */
-#define FEW_BLOCKS_MAX_BYTES ((size_t)4 << 20)
-#define MAX_BLOCKS_ALL_RANKS 128 /* limited, because ranks may share a device */
-
-/* The data of all blocks of a rank, from values that are the same on all ranks. */
-static size_t largest_segment_bytes(const symmem_cuda_job *job) {
-    size_t bytes = job->count * job->element, ranks = (size_t)job->world_size;
-    if (job->form == SYMMEM_CUDA_IN_PLACE)
-        return bytes / ranks;
-    bool gathers = job->form == SYMMEM_CUDA_GATHER_PULL || job->form == SYMMEM_CUDA_GATHER_PUSH;
-    return gathers ? bytes * ranks : bytes;
-}
-
-/* The number of blocks that each have a barrier, the same on all ranks. 0: this algorithm is not
- * used. */
-static unsigned int per_block_count(const collective_launch *c) {
+/* Returns the most that a rank has for another one. In an all-to-all of two ranks each of them
+ * knows it. */
+static size_t pair_bytes(const collective_launch *c) {
     const symmem_cuda_job *job = &c->args.job;
-    size_t bytes = largest_segment_bytes(job),
-           blocks = (bytes + BYTES_PER_BLOCK - 1) / BYTES_PER_BLOCK;
-    size_t most = MAX_BLOCKS_ALL_RANKS / (size_t)job->world_size;
-    size_t limit = job->world_size == 2 ? PER_BLOCK_MAX_BYTES_TWO_RANKS : PER_BLOCK_MAX_BYTES;
-    if (c->launch.args.channel >= SYMMEM_CUDA_SYNC_BLOCK_CHANNELS || bytes > limit ||
-        !symmem_cuda_has_one_step(job->form))
-        return 0;
-    size_t places = bytes <= FEW_BLOCKS_MAX_BYTES ? SYMMEM_CUDA_MAX_SYNC_BLOCKS / 2
-                                                  : SYMMEM_CUDA_MAX_SYNC_BLOCKS;
-    most = most < 1 ? 1 : most > places ? places : most;
-    return (unsigned int)(blocks < 1 ? 1 : blocks < most ? blocks : most);
+    const symmem_cuda_exchange *moved = &c->args.exchange;
+    if (job->form != SYMMEM_CUDA_ALL_TO_ALL)
+        return job->count * job->element;
+    if (job->world_size != 2)
+        return SIZE_MAX;
+    return moved->push_bytes > moved->pull_bytes ? moved->push_bytes : moved->pull_bytes;
+}
+
+/* Fills what does not depend on the algorithm, before anything is enqueued. */
+static void fill_arguments(collective_launch *c) {
+    const symmem_cuda_signal_args *signal = &c->launch.args;
+    const symmem_cuda_job job = host_job(c);
+    const symmem_cuda_ll_choice none = {0, 0};
+    c->args.signal = *signal;
+    if (job.world_size == 2 && symmem_cuda_is_move(job.form))
+        c->args.exchange = symmem_cuda_exchange_of(&job, c->words);
+    c->terms.channel = signal->channel;
+    c->terms.share_device = c->links.share_device;
+    c->terms.pair_bytes = pair_bytes(c);
+    c->args.rounds =
+        symmem_cuda_ll_layout_of(none, signal->world_size, signal->channel_count,
+                                 c->terms.block_bytes, signal->channel, c->links.all_linked);
 }
 
 /* --- launches ----------------------------------------------------------------------- */
@@ -141,6 +111,13 @@ static CUresult write_split_table(const cuda_instance *instance, collective_laun
     return result;
 }
 
+/* For an all-to-all: the bytes that come to this rank. */
+static size_t part_bytes(const collective_launch *c) {
+    return c->words == NULL
+               ? 0
+               : (size_t)c->words[SYMMEM_CUDA_SPLIT_TABLE_WORDS(c->args.job.world_size) - 1];
+}
+
 static CUresult run_step(const cuda_instance *instance, collective_launch *c,
                          const symmem_cuda_step *step, CUstream native) {
     symmem_cuda_signal_args *signal = &c->args.signal;
@@ -148,7 +125,7 @@ static CUresult run_step(const cuda_instance *instance, collective_launch *c,
     if (step->kind == SYMMEM_CUDA_SYNC)
         return launch(instance, c, c->barrier, 1, cuda_barrier_threads(signal->world_size), signal,
                       native);
-    size_t bytes = bytes_of(c, step);
+    size_t bytes = symmem_cuda_step_bytes(&c->args.job, step, part_bytes(c));
     if (bytes == 0 && step->kind != SYMMEM_CUDA_AGREE)
         return CUDA_SUCCESS;
     c->args.step = *step;
@@ -170,13 +147,6 @@ static bool may_use_fast_kernel(const collective_launch *c, symmem_cuda_fast_arg
     *args = (symmem_cuda_fast_args){.signal = c->args.signal, .op = (uint16_t)job->op};
     return c->fast.blocks != NULL && (job->op == SYMMEM_CUDA_SUM || job->op == SYMMEM_CUDA_AVG) &&
            may_use_small_barrier(c, &args->small);
-}
-
-/* With the table that the host can read. */
-static symmem_cuda_job host_job(const collective_launch *c) {
-    symmem_cuda_job job = c->args.job;
-    job.buffers = c->args.small_buffers;
-    return job;
 }
 
 static bool fast_ll(const collective_launch *c, symmem_cuda_ll_args *args) {
@@ -297,31 +267,20 @@ static CUresult enqueue_general(const cuda_instance *instance, collective_launch
     return launch(instance, c, c->kernel, blocks, threads, &c->args, native);
 }
 
-/* A block waits for the peer's block of its number and for no other. So two operations that ranks
- * begin in different orders both make progress as long as neither fills its device. Then some
- * blocks of the second one have room, and after them the next. The general kernels use at most 128
- * registers a thread. So four blocks of 128 threads fit on a multiprocessor. An H100 and an H200
- * have 132 multiprocessors. */
-_Static_assert(SYMMEM_CUDA_ROUNDS_LARGE / (2 * SYMMEM_CUDA_ROUND_BYTES) /
-                       (SYMMEM_CUDA_LL_THREADS / 32) <
-                   4 * 132,
-               "an operation by lines leaves room for another one");
-
 static CUresult enqueue_ll(const cuda_instance *instance, collective_launch *c,
-                           symmem_cuda_ll_choice rounds, CUstream native) {
-    const unsigned int warps = SYMMEM_CUDA_LL_THREADS / 32;
-    const unsigned int blocks = (rounds.warps + warps - 1) / warps;
+                           const cuda_choice *chosen, CUstream native) {
     symmem_cuda_ll_args fast;
     symmem_cuda_moves_args moves;
-    c->args.rounds.warps = rounds.warps;
-    c->args.rounds.units = rounds.units;
+    c->args.rounds.warps = chosen->rounds.warps;
+    c->args.rounds.units = chosen->rounds.units;
     if (fast_moves(c, &moves))
-        return launch(instance, c, c->moves[rounds.units == SYMMEM_CUDA_SHORT_UNITS], blocks,
-                      SYMMEM_CUDA_LL_THREADS, &moves, native);
+        return launch(instance, c, c->moves[chosen->rounds.units == SYMMEM_CUDA_SHORT_UNITS],
+                      chosen->blocks, SYMMEM_CUDA_LL_THREADS, &moves, native);
     if (fast_ll(c, &fast))
-        return launch(instance, c, fast_ll_kernel(c), blocks, SYMMEM_CUDA_LL_THREADS, &fast,
+        return launch(instance, c, fast_ll_kernel(c), chosen->blocks, SYMMEM_CUDA_LL_THREADS, &fast,
                       native);
-    return enqueue_general(instance, c, blocks, SYMMEM_CUDA_LL_THREADS, SYMMEM_CUDA_LL, native);
+    return enqueue_general(instance, c, chosen->blocks, SYMMEM_CUDA_LL_THREADS, SYMMEM_CUDA_LL,
+                           native);
 }
 
 static CUresult enqueue_chunked(const cuda_instance *instance, collective_launch *c,
@@ -338,58 +297,41 @@ static CUresult enqueue_chunked(const cuda_instance *instance, collective_launch
                            native);
 }
 
-/* Returns the most that a rank has for another one. In an all-to-all of two ranks each of them
- * knows it. */
-static size_t pair_bytes(const collective_launch *c) {
-    const symmem_cuda_job *job = &c->args.job;
-    const symmem_cuda_exchange *moved = &c->args.exchange;
-    if (job->form != SYMMEM_CUDA_ALL_TO_ALL)
-        return job->count * job->element;
-    if (job->world_size != 2)
-        return SIZE_MAX;
-    return moved->push_bytes > moved->pull_bytes ? moved->push_bytes : moved->pull_bytes;
+static CUresult enqueue_steps(const cuda_instance *instance, collective_launch *c,
+                              CUstream native) {
+    symmem_cuda_cursor place = {0};
+    symmem_cuda_step step;
+    CUresult result = CUDA_SUCCESS;
+    c->args.algorithm = SYMMEM_CUDA_ONE_STEP;
+    while (result == CUDA_SUCCESS && symmem_cuda_next(&c->args.job, &place, &step))
+        result = run_step(instance, c, &step, native);
+    return result;
 }
 
-/* Chooses what does not depend on how the operation proceeds, before anything is enqueued. */
-static void choose_parameters(collective_launch *c) {
-    const symmem_cuda_signal_args *signal = &c->launch.args;
-    const symmem_cuda_job job = host_job(c);
-    const symmem_cuda_ll_choice none = {0, 0};
-    c->args.signal = *signal;
-    if (job.world_size == 2 && symmem_cuda_is_move(job.form))
-        c->args.exchange = symmem_cuda_exchange_of(&job, c->words);
-    c->terms.channel = signal->channel;
-    c->terms.share_device = c->links.share_device;
-    c->terms.pair_bytes = pair_bytes(c);
-    c->args.rounds =
-        symmem_cuda_ll_layout_of(none, signal->world_size, signal->channel_count,
-                                 c->terms.block_bytes, signal->channel, c->links.all_linked);
+/* LL and chunks need no split table on the device. */
+static CUresult launch_chosen(const cuda_instance *instance, collective_launch *c,
+                              const cuda_choice *chosen, CUstream native) {
+    if (chosen->algorithm == SYMMEM_CUDA_LL)
+        return enqueue_ll(instance, c, chosen, native);
+    if (chosen->algorithm == SYMMEM_CUDA_CHUNKS)
+        return enqueue_chunked(instance, c, chosen->blocks, native);
+    CUresult result = c->words != NULL ? write_split_table(instance, c, native) : CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (chosen->algorithm == SYMMEM_CUDA_PER_BLOCK)
+        return enqueue_per_block(instance, c, chosen->blocks, native);
+    if (chosen->algorithm == SYMMEM_CUDA_ONE_STEP)
+        return enqueue_steps(instance, c, native);
+    c->args.algorithm = SYMMEM_CUDA_ONE_BLOCK;
+    return launch(instance, c, c->kernel, chosen->blocks, SYMMEM_CUDA_COLLECTIVE_THREADS, &c->args,
+                  native);
 }
 
 static CUresult enqueue_collective(cuda_instance *instance, cuda_launch *opaque, CUstream native) {
     collective_launch *c = (collective_launch *)opaque;
-    symmem_cuda_cursor place = {0};
-    symmem_cuda_step step;
-    choose_parameters(c);
-    const symmem_cuda_ll_choice rounds = symmem_cuda_ll_choice_of(&c->args.job, &c->terms);
-    const unsigned int chunk_blocks = symmem_cuda_chunk_blocks(&c->args.job, &c->terms);
-    if (rounds.warps > 0)
-        return enqueue_ll(instance, c, rounds, native);
-    if (chunk_blocks > 0)
-        return enqueue_chunked(instance, c, chunk_blocks, native);
-    CUresult result = c->words != NULL ? write_split_table(instance, c, native) : CUDA_SUCCESS;
-    if (result != CUDA_SUCCESS)
-        return result;
-    bool small = is_for_one_block(c);
-    unsigned int blocks = small && c->args.job.checking ? 0 : per_block_count(c);
-    if (blocks > 0)
-        return enqueue_per_block(instance, c, blocks, native);
-    c->args.algorithm = small ? SYMMEM_CUDA_ONE_BLOCK : SYMMEM_CUDA_ONE_STEP;
-    if (small)
-        return launch(instance, c, c->kernel, 1, SYMMEM_CUDA_COLLECTIVE_THREADS, &c->args, native);
-    while (result == CUDA_SUCCESS && symmem_cuda_next(&c->args.job, &place, &step))
-        result = run_step(instance, c, &step, native);
-    return result;
+    fill_arguments(c);
+    const cuda_choice chosen = cuda_choose(&c->args.job, &c->terms, part_bytes(c));
+    return launch_chosen(instance, c, &chosen, native);
 }
 
 /* --- the call ----------------------------------------------------------------------- */

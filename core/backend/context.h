@@ -78,6 +78,7 @@ struct symmem_context {
     bool check_collectives;                    /* constant */
     /* NULL: the built-in one. Changed, and looked behind, under lock. */
     _Atomic(sm_all_reduce_table *) all_reduce_table;
+    const sm_failure_ops *failure_ops; /* of failure.c, which query.c does not call */
     symmem_point_fn point;
     void *point_arg;
     symmem_log_fn log;

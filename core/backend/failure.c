@@ -7,6 +7,7 @@
 #include "backend/failure.h"
 #include "backend/instance.h"
 #include "backend/query.h"
+#include "bootstrap/exit_record.h"
 
 #include <string.h>
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Small questions to a context, and the helpers that name its errors. */
 #include "backend/query.h"
-#include "backend/failure.h"
 
 symmem_status sm_context_fail(const symmem_context *context, symmem_status status,
                               const char *operation, const char *stage, const char *format, ...) {
@@ -34,7 +33,7 @@ symmem_status sm_context_check(const symmem_context *context, const char *operat
         return sm_fork_refuse(operation);
     sm_clock_use(context->clock);
     sm_call_is_of(context->rank, context->world_size, NULL);
-    sm_call_is_in(context->number, &sm_context_failure_ops, (symmem_context *)context);
+    sm_call_is_in(context->number, context->failure_ops, (symmem_context *)context);
     /* Acquire pairs with: release in symmem_finalize */
     if (atomic_load_explicit(&context->finalized, memory_order_acquire))
         return sm_context_fail(context, SYMMEM_NOT_INITIALIZED, operation, "",

@@ -15,6 +15,9 @@
  * the exchange without that rank. Ranks that time out then do not report it as missing.
  */
 #include "bootstrap/exchange.h"
+#include "bootstrap/exchange_clean.h"
+#include "bootstrap/exchange_value.h"
+#include "bootstrap/session_watch.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +31,7 @@ static void note(sm_gathering *x, symmem_status status) {
         (void)sm_error_get(&x->failure);
 }
 
-static symmem_status publish(sm_gathering *x) {
+static symmem_status publish_part(sm_gathering *x) {
     const sm_session *session = x->session;
     char key[SM_SESSION_KEY_BYTES];
     sm_exchange_rank_key(session, x->id, x->sequence, session->config.rank, key);
@@ -203,7 +206,7 @@ static symmem_status judge(const sm_gathering *x) {
     return sm_error_sizes(SM_PART_BYTES_MAX, first.bytes);
 }
 
-static sm_outcome deliver(sm_gathering *x) {
+static sm_outcome copy_payloads_out(sm_gathering *x) {
     size_t bytes = (size_t)x->own.bytes;
     if (bytes == 0)
         return sm_outcome_of(SYMMEM_OK);
@@ -231,7 +234,7 @@ static sm_outcome deliver(sm_gathering *x) {
 static sm_outcome run(sm_gathering *x) {
     note(x, sm_session_point(x->session, x->call, "exchange.publish.before"));
     note(x, sm_gathering_allocate(x));
-    symmem_status status = publish(x);
+    symmem_status status = publish_part(x);
     if (status == SYMMEM_TIMEOUT && sm_expired(x->call->deadline_ns))
         status = timed_out(x, "the time was up before this rank had arrived, after all others");
     if (status != SYMMEM_OK)
@@ -241,7 +244,7 @@ static sm_outcome run(sm_gathering *x) {
         return outcome;
     status = judge(x);
     if (status == SYMMEM_OK)
-        outcome = deliver(x);
+        outcome = copy_payloads_out(x);
     if (outcome.status != SYMMEM_OK)
         return outcome;
     sm_exchange_finish(x, status != SYMMEM_OK);

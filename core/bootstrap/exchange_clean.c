@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Removes the keys of exchanges from the store. */
+#include "bootstrap/exchange_clean.h"
 #include "bootstrap/exchange.h"
+#include "bootstrap/exchange_value.h"
+#include "bootstrap/session_watch.h"
 
 #include <stdio.h>
 #include <string.h>
 
 /* Whether the exchange has a key of that name. A status other than OK and NOT_FOUND means that the
  * store does not tell. */
-static symmem_status look_for(const sm_gathering *x, const char *name) {
+static symmem_status look_for_key(const sm_gathering *x, const char *name) {
     SM_ATTEMPT(look);
     char key[SM_SESSION_KEY_BYTES];
     sm_part part;
@@ -20,7 +23,7 @@ static symmem_status look_for(const sm_gathering *x, const char *name) {
 symmem_status sm_exchange_look_for_part(const sm_gathering *x, int32_t rank) {
     char name[16];
     (void)snprintf(name, sizeof(name), "%d", rank);
-    return look_for(x, name);
+    return look_for_key(x, name);
 }
 
 static void remove_all(const sm_session *session, uint64_t id, uint64_t sequence) {
@@ -109,7 +112,7 @@ static void leave_last(sm_session *session) {
     const sm_gathering x = {
         .session = session, .call = &look, .id = last.id, .sequence = last.sequence};
     session->finished.is_left = false;
-    if (last.is_left && look_for(&x, "all") != SYMMEM_NOT_FOUND && !others_are_to_read(&x))
+    if (last.is_left && look_for_key(&x, "all") != SYMMEM_NOT_FOUND && !others_are_to_read(&x))
         remove_all(session, last.id, last.sequence);
 }
 

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Encodes an exchange's keys, each rank's part, and the combined value. */
+#include "bootstrap/exchange_value.h"
 #include "bootstrap/exchange.h"
+#include "bootstrap/exit_record.h"
+#include "bootstrap/session_watch.h"
 
 #include <stdio.h>
 #include <stdlib.h>

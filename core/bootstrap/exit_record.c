@@ -9,11 +9,12 @@
  * A rank that lacked something and goes on leaves a record, too, because its process may end
  * without a word. Its peers read it once the rank is missing. It removes the record at its end.
  */
+#include "bootstrap/exit_record.h"
 #include "bootstrap/session_internal.h"
+#include "bootstrap/session_agree.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #define EXIT_RECORD_MAGIC 0x54495845u /* "EXIT" */
 /* A rank that comes to the same store later than this belongs to another job. */
@@ -76,12 +77,6 @@ static void remove_of(const sm_world *world, int32_t rank) {
         (void)!symmem_store_remove(world->store, key, SM_STORE_CLEAN_MS);
 }
 
-static uint64_t now_s(void) {
-    struct timespec now;
-    (void)clock_gettime(CLOCK_REALTIME, &now);
-    return (uint64_t)now.tv_sec;
-}
-
 /* --- who has met ------------------------------------------------------------------------------ */
 
 static bool is_in(const sm_world *world, const uint64_t *ranks, int32_t rank) {
@@ -138,7 +133,7 @@ typedef struct survey {
 /* Looks at all ranks if `marked`, because some have left a record. Without the mark only ranks that
  * this one has not met may have. A rank that was met and is not there has gone. Returns false if
  * there was no time for all. */
-static bool look_around(const sm_world *world, bool marked, survey *seen) {
+static bool look_at_records(const sm_world *world, bool marked, survey *seen) {
     const uint64_t until_ns = sm_now_ns() + SM_LAST_LOOKS_NS; /* finalize does not wait */
     memset(seen, 0, sizeof(*seen));
     for (int32_t rank = 0; rank < world->size; rank++) {
@@ -162,9 +157,9 @@ static bool look_around(const sm_world *world, bool marked, survey *seen) {
 /* Removes what no rank needs any more, after this rank's member key is gone. Ranks that are there
  * may still want to read, and so may ranks that have not come. Those read this rank's record if it
  * left one, and otherwise the record of an earlier job. */
-static void sweep(const sm_world *world, bool marked, bool own_is_left) {
+static void sweep_records(const sm_world *world, bool marked, bool own_is_left) {
     survey seen;
-    if (!look_around(world, marked, &seen) || seen.any_there)
+    if (!look_at_records(world, marked, &seen) || seen.any_there)
         return;
     bool all_gone = !own_is_left || !seen.any_to_come;
     for (int32_t rank = 0; rank < world->size; rank++) {
@@ -188,7 +183,7 @@ static void write_own(const sm_world *world, const symmem_error_record *record, 
     own.magic = EXIT_RECORD_MAGIC;
     own.rank = world->rank;
     own.goes_on = goes_on;
-    own.made_s = now_s();
+    own.made_s = sm_since_1970_s();
     if (world->identity != NULL)
         own.identity = *world->identity;
     sm_verdict_make(record, &own.verdict);
@@ -233,7 +228,7 @@ void sm_exit_record_leave(const sm_world *world, const symmem_error_record *reco
         leave_own(world, record);
     const bool marked = leaves || is_marked(world);
     if (marked || !all_met)
-        sweep(world, marked, leaves);
+        sweep_records(world, marked, leaves);
 }
 
 void sm_exit_record_note(const sm_world *world, const symmem_error_record *record) {
@@ -251,7 +246,7 @@ void sm_exit_record_clear(const sm_world *world) {
 /* --- reading one ------------------------------------------------------------------------------ */
 
 static bool is_recent(const exit_record *found) {
-    const uint64_t now = now_s();
+    const uint64_t now = sm_since_1970_s();
     return found->made_s <= now + TOLD_S && found->made_s + TOLD_S >= now;
 }
 

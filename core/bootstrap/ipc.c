@@ -261,7 +261,7 @@ static void deliver(const message *in, const int *expanded, int32_t *source_p, i
 }
 
 /* Reports a message whose descriptors were lost for lack of room to the call that waits for it. */
-static symmem_status fail_lost(int32_t source, size_t sent, size_t taken) {
+static symmem_status fail_lost_fds(int32_t source, size_t sent, size_t taken) {
     sm_fail(SYMMEM_LIMIT, "socket", "receive",
             "of %zu descriptors that rank %d sent only %zu could be taken", sent, source, taken);
     sm_explain_errno(EMFILE);
@@ -277,7 +277,7 @@ static symmem_status deliver_kept(sm_ipc *ipc, const sm_ipc_tag *want, int32_t *
             const size_t sent = entry->sent, taken = entry->taken;
             *source_p = entry->message.tag.source;
             drop(ipc, link_p);
-            return fail_lost(*source_p, sent, taken);
+            return fail_lost_fds(*source_p, sent, taken);
         }
         if (matches(&entry->message.tag, want)) {
             deliver(&entry->message, entry->fds, source_p, fds_p, count_p);
@@ -294,7 +294,7 @@ static symmem_status deliver_kept(sm_ipc *ipc, const sm_ipc_tag *want, int32_t *
 }
 
 /* Returns NULL with a record if there is no memory. */
-static kept *enlist(sm_ipc *ipc, const message *in) {
+static kept *add_kept(sm_ipc *ipc, const message *in) {
     kept *entry = ipc->kept_count < KEPT_MAX ? calloc(1, sizeof(*entry)) : NULL;
     if (entry == NULL) {
         sm_fail(SYMMEM_LIMIT, "socket", "receive", "too many descriptors nobody asked for");
@@ -310,7 +310,7 @@ static kept *enlist(sm_ipc *ipc, const message *in) {
 }
 
 static symmem_status keep(sm_ipc *ipc, const message *in, const int *expanded) {
-    kept *entry = enlist(ipc, in);
+    kept *entry = add_kept(ipc, in);
     if (entry == NULL) {
         close_all(expanded, in->count);
         return SYMMEM_LIMIT;
@@ -321,7 +321,7 @@ static symmem_status keep(sm_ipc *ipc, const message *in, const int *expanded) {
 
 /* Notes for a later call that the message came without its descriptors. */
 static symmem_status keep_lost(sm_ipc *ipc, const message *in, size_t sent, size_t taken) {
-    kept *entry = enlist(ipc, in);
+    kept *entry = add_kept(ipc, in);
     if (entry == NULL)
         return SYMMEM_LIMIT;
     entry->message.count = 0;
@@ -380,7 +380,7 @@ static symmem_status sort(sm_ipc *ipc, const arrival *in, const sm_ipc_tag *want
             return status == SYMMEM_OK ? SYMMEM_TIMEOUT : status;
         }
         *source_p = in->message.tag.source;
-        return fail_lost(*source_p, expected, in->fd_count);
+        return fail_lost_fds(*source_p, expected, in->fd_count);
     }
     int expanded[SM_IPC_MAX_FDS];
     expand(&in->message, in->fds, expanded);

@@ -26,12 +26,6 @@ void sm_ipc_destroy(sm_ipc *ipc); /* also unlinks the socket's file */
 /* Closes the sockets, so that peers find nobody there, and leaves the file to sm_ipc_destroy, the
  * only call that is permitted next. Takes no lock of the directory. */
 void sm_ipc_shut(sm_ipc *ipc);
-/* Unlinks the files that killed processes of this user and host left in the directory. Files that
- * peers may still need to see a process's end stay. `liveness` is NULL if no store is known. Never
- * fails. (ipc_sweep.c) */
-void sm_ipc_sweep(const char *directory, sm_liveness *liveness);
-/* Does the same for the files of processes that see `boot_id` as the host's, as in a container. */
-void sm_ipc_sweep_of(const char *directory, uint64_t boot_id, sm_liveness *liveness);
 /* Writes the prefix of a host's file names, and of this host's. Hosts may share a directory, and
  * only a socket's own host knows whether the socket is in use. */
 #define SM_IPC_PREFIX_BYTES 16 /* the zero included */

@@ -8,6 +8,7 @@
  * A message waits in its connection until the receiver takes it, even if the sender ends.
  */
 #include "bootstrap/ipc_socket.h"
+#include "bootstrap/ipc_whose.h"
 #include "base/rights.h"
 
 #include <errno.h>

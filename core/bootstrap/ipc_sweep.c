@@ -3,6 +3,7 @@
  * Removes socket files of killed processes. A file outlives its socket, and a connection to it is
  * then refused. This distinguishes the file from one in use, for every process of this host.
  */
+#include "bootstrap/ipc_sweep.h"
 #include "bootstrap/bootstrap.h"
 
 #include <dirent.h>

@@ -4,6 +4,7 @@
  * user namespace, and one id stands for all users that the namespace does not know. If that is this
  * process's own id, the id proves nothing, and other evidence has to.
  */
+#include "bootstrap/ipc_whose.h"
 #include "bootstrap/ipc_socket.h"
 
 #include <errno.h>

@@ -15,6 +15,8 @@
  *   exit/<rank>         why it has ended before others have met it, see exit_record.c
  */
 #include "bootstrap/session_internal.h"
+#include "bootstrap/exit_record.h"
+#include "bootstrap/ipc_sweep.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -44,6 +46,12 @@ uint64_t sm_since_boot_ns(void) {
     struct timespec now;
     (void)clock_gettime(CLOCK_BOOTTIME, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+uint64_t sm_since_1970_s(void) {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec;
 }
 
 /* Answers NOT_FOUND without a record if the key holds no valid member. */

@@ -32,6 +32,8 @@ bool sm_member_read_left(symmem_store *store, const char *world_prefix, const sm
                          int32_t rank, sm_identity *identity_p);
 /* Returns a time that processes of one machine can compare. */
 uint64_t sm_since_boot_ns(void);
+/* Returns a time that all ranks see alike, whatever their machine and namespace. */
+uint64_t sm_since_1970_s(void);
 /* The identity and the time that something has, for instance a key. */
 typedef struct sm_trace {
     const sm_identity *identity;
@@ -63,22 +65,5 @@ void sm_member_say_left(const sm_world *world);
 /* Removes the member's key. Only for a published member: otherwise the key may be another
  * process's. */
 void sm_member_withdraw(const sm_world *world, const sm_member *own);
-/* Leaves the reason why this rank ended before its peers met it, see exit_record.c. Called at the
- * context's end, after its member key is removed. `record` is NULL if nothing failed. */
-void sm_exit_record_leave(const sm_world *world, const symmem_error_record *record);
-/* Whether the record is of a lack of the rank itself. Wrong arguments and the failures of peers do
- * not count. */
-bool sm_exit_record_is_lack(const symmem_error_record *record);
-/* Leaves the record of a rank that goes on, in case it ends before it finalizes. */
-void sm_exit_record_note(const sm_world *world, const symmem_error_record *record);
-/* Removes the exit record of an earlier process of this rank. Called at the context's beginning. */
-void sm_exit_record_clear(const sm_world *world);
-/* Whether `rank` has left a recent exit record, and whose it is. *earlier_job_p tells whether that
- * process ended because of what may belong to an earlier job. */
-bool sm_exit_record_read(const sm_world *world, int32_t rank, sm_identity *identity_p,
-                         bool *earlier_job_p);
-/* Appends to the message of a record that names `rank` of a group what that rank has left. */
-void sm_exit_record_explain(const sm_world *world, int32_t global_rank, int32_t rank,
-                            symmem_error_record *record);
 
 #endif

@@ -9,6 +9,11 @@
  * given the session up, whichever step the others have reached. Those follow it, or fail.
  */
 #include "bootstrap/session_internal.h"
+#include "bootstrap/exchange_clean.h"
+#include "bootstrap/exit_record.h"
+#include "bootstrap/ipc_sweep.h"
+#include "bootstrap/session_cause.h"
+#include "bootstrap/session_watch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -161,7 +166,7 @@ static void remove_own_join(sm_session *session) {
 }
 
 /* Removes the socket files of killed ranks. Peers on this host may use other prefixes. */
-static void sweep(const sm_session *session) {
+static void sweep_sockets(const sm_session *session) {
     const sm_session_config *config = &session->config;
     uint64_t swept = config->identity->boot_id;
     sm_ipc_sweep(config->socket_dir, config->liveness);
@@ -217,7 +222,8 @@ void sm_session_destroy(sm_session *session) {
     close_down(session);
     remove_socket(session);
     if (session->has_listened && session->config.socket_dir != NULL)
-        sweep(session); /* only at the end, so that ranks do not wait for their news of a failure */
+        sweep_sockets(
+            session); /* only at the end, so that ranks do not wait for their news of a failure */
     if (session->config.store != NULL)
         sm_exchange_sweep(session, false);
     free_memory(session);
@@ -294,7 +300,7 @@ static symmem_status prepare(sm_session *session, const sm_call *call) {
     return SYMMEM_OK;
 }
 
-static symmem_status publish(sm_session *session, const sm_call *call) {
+static symmem_status publish_join(sm_session *session, const sm_call *call) {
     uint32_t limit_ms = sm_remaining_ms(call->deadline_ns, SM_STORE_CALL_MS);
     if (limit_ms == 0)
         return sm_session_fail(session, call, SYMMEM_TIMEOUT, "deadline passed");
@@ -314,10 +320,6 @@ typedef struct reading {
     uint64_t stale[SYMMEM_MAX_WORLD_SIZE / 64];   /* left by a process whose successor is awaited */
     uint64_t earlier[SYMMEM_MAX_WORLD_SIZE / 64]; /* left by what may be an earlier job's process */
 } reading;
-
-static bool has(const uint64_t *ranks, int32_t rank) {
-    return (ranks[rank / 64] >> (rank % 64) & 1) != 0;
-}
 
 static void mark(uint64_t *ranks, int32_t rank, bool value) {
     uint64_t bit = 1ull << (rank % 64);
@@ -340,8 +342,8 @@ static const char *how_it_ended(const sm_session *session, const sm_call *call, 
 
 /* Reports a rank that ended in the bring-up. If any rank has found a contradiction, that is the
  * cause. */
-static symmem_status fail_lost(const sm_session *session, const sm_call *call, int32_t rank,
-                               const char *what) {
+static symmem_status fail_lost_rank(const sm_session *session, const sm_call *call, int32_t rank,
+                                    const char *what) {
     uint64_t lost[SYMMEM_MAX_WORLD_SIZE / 64] = {0};
     for (int32_t other = 0; session->id == 0 && other < session->config.world_size; other++) {
         sm_join join;
@@ -360,8 +362,9 @@ static symmem_status fail_lost(const sm_session *session, const sm_call *call, i
 static symmem_status lose(const sm_session *session, const sm_call *call, reading *r,
                           int32_t rank) {
     /* Another rank may have removed the traces meanwhile. */
-    const bool earlier = has(r->earlier, rank) || (!has(session->met, rank) &&
-                                                   sm_session_may_be_earlier(session, call, rank));
+    const bool earlier =
+        sm_has_rank(r->earlier, rank) ||
+        (!sm_has_rank(session->met, rank) && sm_session_may_be_earlier(session, call, rank));
     mark(r->earlier, rank, earlier);
     if (earlier && sm_session_next_is_awaited(call)) {
         mark(r->stale, rank, true);
@@ -369,7 +372,7 @@ static symmem_status lose(const sm_session *session, const sm_call *call, readin
     }
     const char *what =
         earlier ? "ended (" SM_MAY_BE_EARLIER ")" : how_it_ended(session, call, rank);
-    symmem_status status = fail_lost(session, call, rank, what);
+    symmem_status status = fail_lost_rank(session, call, rank, what);
     if (earlier && status == SYMMEM_PEER_LOST)
         sm_session_remove_traces(session, call, rank);
     return status;
@@ -416,7 +419,7 @@ static symmem_status read_missing(sm_session *session, const sm_call *call, read
         sm_member_hears_of_left(config->store, config->world_prefix, config->member);
     for (int32_t i = 0; i < size && (all || tried < 64); i++) {
         int32_t rank = (session->watch_next + i) % size;
-        if (has(r->have, rank))
+        if (sm_has_rank(r->have, rank))
             continue;
         tried++;
         symmem_status status = read_one(session, call, r, rank);
@@ -447,22 +450,22 @@ static symmem_status look_after(sm_session *session, const sm_call *call, readin
         symmem_status status = restarted ? SYMMEM_OK : lose(session, call, r, rank);
         if (status != SYMMEM_OK)
             return status;
-        *reread_p = *reread_p || has(r->have, rank);
+        *reread_p = *reread_p || sm_has_rank(r->have, rank);
         mark(r->have, rank, false);
         mark(r->stale, rank, true);
     }
     return SYMMEM_OK;
 }
 
-static symmem_status fail_missing(const sm_session *session, const sm_call *call,
-                                  const reading *r) {
+static symmem_status fail_missing_ranks(const sm_session *session, const sm_call *call,
+                                        const reading *r) {
     uint64_t missing[SYMMEM_MAX_WORLD_SIZE / 64] = {0};
     for (int32_t rank = 0; rank < session->config.world_size; rank++)
-        mark(missing, rank, !has(r->have, rank));
+        mark(missing, rank, !sm_has_rank(r->have, rank));
     sm_session_fail_ranks(session, call, SYMMEM_TIMEOUT, missing, "did not arrive");
     for (int32_t rank = 0; rank < session->config.world_size; rank++) {
         char text[40];
-        if (has(r->have, rank) || !sm_session_has_left(session, call, rank))
+        if (sm_has_rank(r->have, rank) || !sm_session_has_left(session, call, rank))
             continue;
         (void)snprintf(text, sizeof(text), "; rank %d came and left", rank);
         sm_explain_text(text);
@@ -479,13 +482,13 @@ static symmem_status read_joins(sm_session *session, const sm_call *call) {
     if (fits != SYMMEM_OK)
         return fits;
     for (int32_t rank = 0; rank < session->config.world_size;) {
-        if (has(r.have, rank)) {
+        if (sm_has_rank(r.have, rank)) {
             rank++;
             continue;
         }
         uint32_t tick_ms = sm_remaining_ms(call->deadline_ns, sm_session_tick_ms(session));
         symmem_status status = SYMMEM_TIMEOUT;
-        if (has(r.stale, rank) && tick_ms != 0) {
+        if (sm_has_rank(r.stale, rank) && tick_ms != 0) {
             sm_sleep_ns(STALE_JOIN_SLEEP_NS);
         } else if (tick_ms != 0) {
             char key[SM_SESSION_KEY_BYTES];
@@ -511,8 +514,8 @@ static symmem_status read_joins(sm_session *session, const sm_call *call) {
         }
         if (status != SYMMEM_OK)
             return status;
-        if (tick_ms == 0 && !has(r.have, rank))
-            return fail_missing(session, call, &r);
+        if (tick_ms == 0 && !sm_has_rank(r.have, rank))
+            return fail_missing_ranks(session, call, &r);
         rank = reread ? 0 : rank;
     }
     return SYMMEM_OK;
@@ -590,7 +593,7 @@ static symmem_status acknowledge(sm_session *session, const sm_call *call,
 /* Publishes the join record. If the time is up by then, after following a peer or in a slow store,
  * reports the missing ranks. */
 static symmem_status arrive(sm_session *session, const sm_call *call) {
-    symmem_status status = publish(session, call);
+    symmem_status status = publish_join(session, call);
     if (status != SYMMEM_TIMEOUT || !sm_expired(call->deadline_ns))
         return status;
     symmem_error_record late;

@@ -74,15 +74,6 @@ symmem_status sm_session_agree_and_gather(sm_session *session, const char *opera
  * failed. */
 symmem_status sm_session_peer_failure(sm_session *session, const char *operation,
                                       uint64_t deadline_ns);
-/* Exchanges descriptors. Collective. Every rank gives `count` descriptors (-1 allowed, 1 <= count
- * <= 4). fds_p has world_size * count entries, duplicates of its own included. The caller owns all
- * of them. They are -1 on failure. */
-symmem_status sm_session_all_gather_fds(sm_session *session, const char *operation, const int *fds,
-                                        int count, int *fds_p, uint64_t deadline_ns);
-symmem_status sm_session_broadcast_fd(sm_session *session, const char *operation, int root, int fd,
-                                      int *fd_p, uint64_t deadline_ns);
-symmem_status sm_session_send_fd(sm_session *session, int32_t dst, int fd, uint64_t deadline_ns);
-symmem_status sm_session_recv_fd(sm_session *session, int32_t src, int *fd_p, uint64_t deadline_ns);
 /* Tells the peers that the group or the context ends, and with what this thread failed last, which
  * may be why they wait. Local. */
 void sm_session_tell_end(sm_session *session, bool finalized);

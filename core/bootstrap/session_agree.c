@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Makes one rank's failure the failure of all ranks: the part of its record that is sent, and the
  * choice between two failures. */
+#include "bootstrap/session_agree.h"
 #include "bootstrap/session_internal.h"
 
 #include <string.h>

@@ -5,11 +5,14 @@
  * leaves nothing behind. A rank that fails because a peer came and left takes over that peer's
  * failure. All ranks thus report the first cause, and no rank calls a peer absent that was there.
  */
+#include "bootstrap/session_cause.h"
 #include "bootstrap/session_internal.h"
+#include "bootstrap/exit_record.h"
+#include "bootstrap/session_agree.h"
+#include "bootstrap/session_watch.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 enum { GAVE_UP = 1, FINALIZED = 2, CONTRADICTED = 3, DESTROYED = 4, REMARKED = 5 };
 
@@ -21,12 +24,8 @@ typedef struct reason {
 } reason;
 _Static_assert(sizeof(reason) <= SM_IPC_NOTE_BYTES, "a reason fits a note");
 
-static bool has(const uint64_t *ranks, int32_t rank) {
-    return (ranks[rank / 64] >> (rank % 64) & 1) != 0;
-}
-
 static bool names(const symmem_error_record *record, int32_t rank) {
-    return record->failed_rank == rank || has(record->missing, rank);
+    return record->failed_rank == rank || sm_has_rank(record->missing, rank);
 }
 
 /* Returns the notes that have come, or NULL. */
@@ -94,14 +93,14 @@ int32_t sm_session_given_up_by(sm_session *session) {
 }
 
 bool sm_session_has_given_up(const sm_session *session, int32_t rank) {
-    return session->ipc != NULL && has(sm_ipc_notes_heard(session->ipc)->sources, rank);
+    return session->ipc != NULL && sm_has_rank(sm_ipc_notes_heard(session->ipc)->sources, rank);
 }
 
 /* --- telling ------------------------------------------------------------------------ */
 
 /* Looks once more for a rank that may have come after the last look. */
 static bool is_known(sm_session *session, const sm_call *call, int32_t rank) {
-    if (session->id != 0 || has(session->met, rank))
+    if (session->id != 0 || sm_has_rank(session->met, rank))
         return true;
     if (call == NULL)
         return false;
@@ -122,7 +121,7 @@ static void tell(sm_session *session, const sm_call *call, uint32_t kind,
     for (int32_t i = 1; i < world_size && sm_now_ns() < until_ns; i++) {
         const int32_t rank = (session->config.rank + i) % world_size;
         if ((session->id != 0 && sm_session_has_given_up(session, rank)) ||
-            has(session->told, rank) || !is_known(session, call, rank) ||
+            sm_has_rank(session->told, rank) || !is_known(session, call, rank) ||
             !send_reason(session, &session->joins[rank], &why))
             continue;
         sm_session_has_met(session, rank);
@@ -205,7 +204,7 @@ static symmem_status take_over(const sm_session *session, const sm_call *call,
     (void)sm_error_get(&own);
     const uint32_t count = without(own.missing, notes->sources, rest);
     const bool tells_why = count == 1 && verdict->missing_count == 0 && verdict->failed_rank >= 0 &&
-                           has(rest, verdict->failed_rank);
+                           sm_has_rank(rest, verdict->failed_rank);
     if (own.status == SYMMEM_TIMEOUT && count != 0 && verdict->status == SYMMEM_TIMEOUT &&
         !tells_why)
         return count == own.missing_count
@@ -312,15 +311,8 @@ void sm_session_explain(sm_session *session, int32_t rank, symmem_error_record *
 #define STANDS_LEAST_S 10u
 #define STANDS_MOST_S 60u
 
-/* All ranks see the same time, whatever their machine and namespace. */
-static uint64_t now_s(void) {
-    struct timespec now;
-    (void)clock_gettime(CLOCK_REALTIME, &now);
-    return (uint64_t)now.tv_sec;
-}
-
 static bool is_to_be_told(const sm_join *join) {
-    const uint64_t now = now_s();
+    const uint64_t now = sm_since_1970_s();
     return join->stands_until_s > now && join->stands_until_s <= now + STANDS_MOST_S;
 }
 
@@ -332,7 +324,7 @@ void sm_session_stand(sm_session *session, const sm_call *call) {
     sm_join *own = &session->joins[session->config.rank];
     sm_join told = *own;
     const uint64_t left_s = sm_remaining_ms(call->deadline_ns, STANDS_MOST_S * 1000) / 1000;
-    told.stands_until_s = now_s() + (left_s < STANDS_LEAST_S ? STANDS_LEAST_S : left_s);
+    told.stands_until_s = sm_since_1970_s() + (left_s < STANDS_LEAST_S ? STANDS_LEAST_S : left_s);
     told.failed_rank = record.failed_rank;
     sm_copy_text(told.cause, sizeof(told.cause), record.message);
     sm_session_join_key(session, session->config.rank, key);

@@ -8,7 +8,11 @@
  * status tells the others in the agreement that follows. Ranks without a message from rank 0 cannot
  * go on.
  */
+#include "bootstrap/session_fds.h"
 #include "bootstrap/session_internal.h"
+#include "bootstrap/session_cause.h"
+#include "bootstrap/session_reach.h"
+#include "bootstrap/session_watch.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Shared by the files of a session: session.c (bring-up), exchange.c (store phases),
- * session_watch.c (the watch over peers during waits) and session_fds.c (descriptors).
+ * The types that the files of a session share, and what session.c, which brings it up, offers them.
  *
  * Keys, below the session's prefix:
  *   j/<rank>           the join record of a rank that waits for the bring-up, removed afterwards.
@@ -9,9 +8,10 @@
  *                      that groups of one name with other members see each other
  *   <id>/<seq>/<rank>  what a rank gives in exchange number seq, or the mark that it gave up
  *   <id>/<seq>/all     the combined value. Each rank that has it removes its own key. Rank 0
- * removes the value in the next exchange, the last rank that leaves that of the last <id>/<seq>/d
- * if the parts are too large for `all`: how many ranks have read all parts. The last one removes
- * these keys
+ *                      removes the value in the next exchange. The last rank that leaves removes
+ *                      that of the last exchange
+ *   <id>/<seq>/d       if the parts are too large for `all`: how many ranks have read all parts.
+ *                      The last one removes these keys
  */
 #ifndef SYMMEM_CORE_SESSION_INTERNAL_H
 #define SYMMEM_CORE_SESSION_INTERNAL_H
@@ -87,7 +87,7 @@ struct sm_session {
     sm_join *joins; /* one per rank, this rank's included */
     int32_t *hosts; /* of each rank, the lowest rank on its host, as all have agreed */
     sm_ipc *ipc;
-    sm_ipc *shut_ipc; /* of a session that was given up: its file is still to be removed */
+    sm_ipc *shut_ipc;  /* of a session that was given up: its file is still to be removed */
     bool has_listened; /* with a socket, whose file may be left */
     bool joining;      /* this rank's join key is in the store */
     bool stands;       /* the join key stays: later ranks may contradict it, too */
@@ -132,11 +132,22 @@ typedef struct sm_outcome {
     int32_t over;   /* the rank that started over, or -1 */
 } sm_outcome;
 
+/* Whether the set of ranks has this one. */
+static inline bool sm_has_rank(const uint64_t *ranks, int32_t rank) {
+    return (ranks[rank / 64] >> (rank % 64) & 1) != 0;
+}
+
 static inline sm_outcome sm_outcome_of(symmem_status status) {
     return (sm_outcome){.status = status, .lost = -1, .over = -1};
 }
 
-/* --- session.c --- */
+/* What a rank gives to an exchange. */
+typedef struct sm_contribution {
+    const symmem_error_record *failure; /* NULL, or why the rank has nothing to give */
+    const void *data;
+    size_t bytes;
+} sm_contribution;
+
 sm_call sm_call_start(const char *operation, const char *stage, uint64_t deadline_ns);
 /* Fills the record, including the session's fields. */
 symmem_status sm_session_fail(const sm_session *session, const sm_call *call, symmem_status status,
@@ -163,138 +174,6 @@ void sm_session_has_told(const sm_session *session, int32_t rank);
 /* Brings the session up if it is down. */
 symmem_status sm_session_up(sm_session *session, const sm_call *call);
 void sm_session_drop_own_fds(sm_session *session);
-
-/* --- session_watch.c --- */
-uint32_t sm_session_tick_ms(const sm_session *session);
-void sm_session_join_key(const sm_session *session, int32_t rank, char key[SM_SESSION_KEY_BYTES]);
-/* Like symmem_store_get and symmem_store_wait, but leave the record alone if the key is absent. */
-symmem_status sm_session_get(const sm_session *session, const sm_call *call, const char *key,
-                             void *value, size_t capacity, size_t *bytes_p);
-symmem_status sm_session_wait(const sm_session *session, const char *key, uint32_t timeout_ms);
-void sm_session_remove(const sm_session *session, const char *key);
-/* Returns a hash of the members' list. */
-uint64_t sm_session_list(const sm_session *session);
-/* Answers NOT_FOUND if the key has no valid record, and MISMATCH if another group's record is
- * there. */
-symmem_status sm_session_read_join(const sm_session *session, const sm_call *call, int32_t rank,
-                                   sm_join *join_p);
-/* Whether the rank's process ended. *restarted_p tells whether another one has taken its place. */
-bool sm_session_gone(const sm_session *session, const sm_call *call, int32_t rank,
-                     bool *restarted_p);
-/* Does the same after sm_liveness_glance. */
-bool sm_session_seen_gone(const sm_session *session, const sm_call *call, int32_t rank,
-                          bool *restarted_p);
-/* Whether an earlier look or glance found that another rank's process has ended. */
-bool sm_session_known_gone(const sm_session *session, int32_t rank);
-/* Learns the identity of a rank that is not known yet, if it is published. Answers MISMATCH if the
- * rank is in a world of another size. */
-symmem_status sm_session_look_up(const sm_session *session, const sm_call *call, int32_t rank);
-/* Whether the call began just now and so waits for the next process of a rank when it finds traces
- * of an ended one. The ranks of a job begin at about the same time. */
-bool sm_session_next_is_awaited(const sm_call *call);
-/* Whether the rank, whose process has ended, left something that may be an earlier job's. */
-bool sm_session_may_be_earlier(const sm_session *session, const sm_call *call, int32_t rank);
-/* Takes such traces out of the store, so that no rank finds them again. */
-void sm_session_remove_traces(const sm_session *session, const sm_call *call, int32_t rank);
-/* Whether the rank was there and has been finalized. */
-bool sm_session_has_left(const sm_session *session, const sm_call *call, int32_t rank);
-/* Whether the trace's process had ended before this rank took an ended one's place, so that it does
- * not belong to this job. */
-bool sm_session_is_leftover(const sm_session *session, int32_t rank, sm_trace trace);
-/* Answers MISMATCH if two processes claim this rank, or if a peer does not fit this rank's
- * world. */
-symmem_status sm_session_check_member(const sm_session *session, const sm_call *call);
-/* Answers NOT_INITIALIZED or STALE if the group is gone. */
-symmem_status sm_session_wanted(const sm_session *session, const sm_call *call);
-/* Looks once at the peers during a wait, for processes that ended and peers that started over.
- * Status OK: the wait goes on. */
-sm_outcome sm_session_watch(sm_session *session, const sm_call *call);
-
-/* Returns why this rank cannot reach a rank's socket, or NULL if no obstacle is known. */
-const char *sm_session_out_of_reach(const sm_session *session, int32_t rank);
-/* Returns why the rank cannot reach this one's socket, or NULL. */
-const char *sm_session_reaches_not(const sm_session *session, int32_t rank);
-/* Whether the socket's file of a living rank is gone. The record then says SYSTEM. */
-bool sm_session_lost_socket(sm_session *session, const sm_call *call, int32_t rank);
-/* Answers UNREACHABLE at once, on every rank, if any rank finds another one out of reach. */
-symmem_status sm_session_check_reach(sm_session *session, const sm_call *call);
-/* Returns the outcome for a bring-up that `rank` gave up. A call that cannot follow it gets
- * PEER_LOST if a rank ended. */
-sm_outcome sm_session_started_over(const sm_session *session, const sm_call *call, int32_t rank);
-
-/* --- session_cause.c --- */
-/* Leaves the session with the failure in this rank's record. Takes over a peer's cause if that came
- * first, and tells the peers. To be called before the session is taken down. Returns the final
- * status. */
-symmem_status sm_session_give_up(sm_session *session, const sm_call *call, symmem_status status);
-/* Keeps a peer's cause when this rank follows the peer into a new bring-up. The old session's notes
- * are lost there. */
-void sm_session_keep_cause(sm_session *session);
-/* Answers MISMATCH if a peer says that its group has other members. */
-symmem_status sm_session_contradicted(sm_session *session, const sm_call *call);
-/* Answers MISMATCH for `other`, a join record of the same name's group with other members, and
- * tells its rank. */
-symmem_status sm_session_contradict(const sm_session *session, const sm_call *call, int32_t rank,
-                                    const sm_join *other);
-/* Makes this rank's join record tell of the contradiction in the thread's record. */
-void sm_session_stand(sm_session *session, const sm_call *call);
-/* Answers MISMATCH if the rank has ended and its join record tells of a contradiction. */
-symmem_status sm_session_stood(const sm_session *session, const sm_call *call, int32_t rank,
-                               const sm_join *join);
-/* Reads the notes that have come. Returns a peer that has given this session up, or -1. */
-int32_t sm_session_given_up_by(sm_session *session);
-/* Whether the notes read so far say that the peer has given this session up. */
-bool sm_session_has_given_up(const sm_session *session, int32_t rank);
-
-/* --- exchange.c --- */
-/* What a rank gives to an exchange. */
-typedef struct sm_contribution {
-    const symmem_error_record *failure; /* NULL, or why the rank has nothing to give */
-    const void *data;
-    size_t bytes;
-} sm_contribution;
-/* Does one gathering, in session `id`, exchange `sequence`. `kind` must be the same text on all
- * ranks. A rank that has nothing to give
- * says why. The exchange is then completed all the same, and every rank gets the failure of the
- * lowest such rank, as an agreed one. Does not take the session down. */
-sm_outcome sm_exchange(sm_session *session, const sm_call *call, const char *kind, uint64_t id,
-                       uint64_t sequence, const sm_contribution *mine, void *out);
-/* --- exchange_clean.c --- */
-/* Marks this rank's part as given up and remembers the keys. */
-void sm_exchange_abandon(sm_session *session, uint64_t id, uint64_t sequence, sm_outcome outcome);
-/* Removes the keys of exchanges that were given up. `all`: every rank has left those sessions. */
-void sm_exchange_sweep(sm_session *session, bool all);
-
-/* --- session_agree.c --- */
-/* The part of an error record that ranks send each other. */
-typedef struct sm_verdict {
-    int32_t status;
-    int32_t system_errno;
-    int32_t channel;
-    int32_t failed_rank;
-    uint64_t expected;
-    uint64_t actual;
-    uint32_t missing_count;
-    uint32_t reserved;
-    uint64_t missing[SYMMEM_MAX_WORLD_SIZE / 64];
-    char operation[64];
-    char stage[32];
-    char message[256];
-} sm_verdict;
-
-/* Whether a verdict from the store is one that sm_verdict_make can make in this group. */
-bool sm_verdict_valid(const sm_session *session, const sm_verdict *verdict);
-void sm_verdict_make(const symmem_error_record *record, sm_verdict *verdict_p); /* exit_record.c */
-/* Makes the verdict of `rank` the thread's record. */
-symmem_status sm_verdict_apply(const sm_session *session, const sm_call *call, int32_t rank,
-                               const sm_verdict *verdict);
-/* Makes this rank's own failure the thread's record again and adds the session's fields. */
-symmem_status sm_own_failure(const sm_session *session, const sm_call *call,
-                             const symmem_error_record *own);
-/* Chooses between this rank's earlier failure and the `status` with which an exchange then
- * failed. */
-symmem_status sm_earlier_failure(const sm_session *session, const sm_call *call,
-                                 const symmem_error_record *own, symmem_status status);
 /* Does sm_session_all_gather for a rank that may have nothing to give, see sm_exchange. */
 symmem_status sm_session_gather(sm_session *session, const char *operation, const char *stage,
                                 const sm_contribution *mine, void *out, bool restart,

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Places that descriptors cannot reach: other hosts, and namespaces that hide a rank's socket. */
+#include "bootstrap/session_reach.h"
 #include "bootstrap/session_internal.h"
+#include "bootstrap/session_watch.h"
 
 #include <string.h>
 #include <sys/socket.h>

@@ -3,7 +3,11 @@
  * The watch over peers during waits: whether one has ended or started over. It looks once per tick,
  * and at a bounded number of peers, so that a large world does not overload its store.
  */
+#include "bootstrap/session_watch.h"
 #include "bootstrap/session_internal.h"
+#include "bootstrap/exit_record.h"
+#include "bootstrap/ipc_sweep.h"
+#include "bootstrap/session_cause.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -111,8 +115,8 @@ static bool read_what_is_left(const sm_session *session, const sm_call *call, in
 }
 
 /* Reads a key. A store without an answer is no failure. */
-static symmem_status look_for(const sm_session *session, const sm_call *call, const char *key,
-                              void *value, size_t capacity, size_t *bytes_p) {
+static symmem_status try_get(const sm_session *session, const sm_call *call, const char *key,
+                             void *value, size_t capacity, size_t *bytes_p) {
     SM_ATTEMPT(look);
     return sm_session_get(session, call, key, value, capacity, bytes_p);
 }
@@ -126,7 +130,7 @@ static symmem_status learn(const sm_session *session, const sm_call *call, int32
     size_t bytes = 0;
     sm_member found;
     memset(&found, 0, sizeof(found));
-    symmem_status status = look_for(session, call, key, &found, sizeof(found), &bytes);
+    symmem_status status = try_get(session, call, key, &found, sizeof(found), &bytes);
     if (status == SYMMEM_NOT_FOUND &&
         read_what_is_left(session, call, global_rank, &found.identity)) {
         sm_liveness_learn(config->liveness, global_rank, &found.identity);
@@ -249,7 +253,7 @@ bool sm_session_has_left(const sm_session *session, const sm_call *call, int32_t
     sm_member found;
     size_t bytes;
     sm_identity_key(config->world_prefix, config->global_ranks[rank], key, sizeof(key));
-    symmem_status status = look_for(session, call, key, &found, sizeof(found), &bytes);
+    symmem_status status = try_get(session, call, key, &found, sizeof(found), &bytes);
     return status == SYMMEM_NOT_FOUND &&
            sm_liveness_knows(config->liveness, config->global_ranks[rank]);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The exchange over the host that a group offers to users and to backends. */
+#include "bootstrap/session_fds.h"
 #include "memory/mapping.h"
 #include "memory/group_calls.h"
 #include "backend/host.h"

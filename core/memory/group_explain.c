@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Appends to a record that names a rank what that rank has reported as its failure. */
+#include "bootstrap/exit_record.h"
 #include "memory/group.h"
 #include "memory/group_explain.h"
 #include "backend/query.h"

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "bootstrap/session_fds.h"
 #include "backend/heap.h"
 #include "rendezvous/rendezvous.h"
 #include "rendezvous/rendezvous_map.h"

@@ -13,7 +13,7 @@ void sm_deadline_call_release(sm_deadline_call *call) {
     call->destroy(call);
 }
 
-static void *run(void *arg) {
+static void *run_call(void *arg) {
     sm_deadline_call *call = arg;
     call->run(call);
     (void)pthread_mutex_lock(&call->lock);
@@ -25,7 +25,7 @@ static void *run(void *arg) {
 }
 
 /* The deadline is of the machine's clock, as those of the called libraries are. */
-static bool wait_for(sm_deadline_call *call, uint64_t deadline_ns) {
+static bool wait_until_done(sm_deadline_call *call, uint64_t deadline_ns) {
     const struct timespec until = {(time_t)(deadline_ns / 1000000000ull),
                                    (long)(deadline_ns % 1000000000ull)};
     int error = 0;
@@ -50,14 +50,14 @@ bool sm_deadline_call_run(sm_deadline_call *call, uint64_t deadline_ns) {
         errno = error;
         return false;
     }
-    error = sm_thread_create(&thread, run, call);
+    error = sm_thread_create(&thread, run_call, call);
     if (error != 0) {
         sm_deadline_call_release(call);
         sm_deadline_call_release(call);
         errno = error;
         return false;
     }
-    if (wait_for(call, deadline_ns)) {
+    if (wait_until_done(call, deadline_ns)) {
         (void)pthread_join(thread, NULL); /* it only has to return */
         return true;
     }

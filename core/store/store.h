@@ -4,6 +4,8 @@
 #ifndef SYMMEM_CORE_STORE_H
 #define SYMMEM_CORE_STORE_H
 
+#include <string.h>
+
 #include "base/base.h"
 
 /* Removes what was set under the key, unless another has set something else there since. Never
@@ -21,6 +23,10 @@ symmem_status sm_store_wrap(const symmem_store_ops *ops, void *self, symmem_stor
 /* The limit of one store entry as an absolute time, and the record of its expiry. */
 static inline symmem_status sm_store_expired(const char *operation, const char *key) {
     return sm_fail(SYMMEM_TIMEOUT, operation, "", "deadline passed for key %.200s", key);
+}
+
+static inline uint64_t sm_store_hash(const char *key) {
+    return sm_hash(key, strlen(key), SM_HASH_SEED);
 }
 
 #endif

@@ -86,8 +86,8 @@ typedef struct carrier {
 static const carrier pmix_carrier = {sm_pmix_publish, sm_pmix_look_up};
 static const carrier torch_carrier = {sm_torch_publish, sm_torch_look_up};
 
-static symmem_status serve(const opening *self, const carrier *by, const char *key, bool is_local,
-                           symmem_store **store_p) {
+static symmem_status publish_server(const opening *self, const carrier *by, const char *key,
+                                    bool is_local, symmem_store **store_p) {
     sm_tcp_place place;
     char text[SM_TCP_PLACE_BYTES];
     int listener = -1;
@@ -102,8 +102,8 @@ static symmem_status serve(const opening *self, const carrier *by, const char *k
     return status;
 }
 
-static symmem_status find(const opening *self, const carrier *by, const char *key,
-                          symmem_store **store_p) {
+static symmem_status look_up_server(const opening *self, const carrier *by, const char *key,
+                                    symmem_store **store_p) {
     sm_tcp_place place;
     char text[SM_TCP_PLACE_BYTES] = "";
     symmem_status status = by->look_up(key, text, sizeof(text), self->deadline_ns);
@@ -118,7 +118,8 @@ static symmem_status open_carried(const opening *self, const carrier *by, bool i
                                   symmem_store **store_p) {
     char key[64];
     (void)snprintf(key, sizeof(key), "symmem.store.%u", self->incarnation);
-    return self->rank == 0 ? serve(self, by, key, is_local, store_p) : find(self, by, key, store_p);
+    return self->rank == 0 ? publish_server(self, by, key, is_local, store_p)
+                           : look_up_server(self, by, key, store_p);
 }
 
 static symmem_status open_pmix(opening *self, symmem_store **store_p) {

@@ -42,12 +42,8 @@ struct sm_absent_key {
     char key[SYMMEM_STORE_KEY_MAX + 1];
 };
 
-static uint64_t hash_of(const char *key) {
-    return sm_hash(key, strlen(key), SM_HASH_SEED);
-}
-
 static _Atomic uint32_t *ended_of_key(const sm_file_store *store, const char *key) {
-    return &store->words[hash_of(key) % WORD_COUNT];
+    return &store->words[sm_store_hash(key) % WORD_COUNT];
 }
 
 static _Atomic uint32_t *begun_of_key(const sm_file_store *store, const char *key) {
@@ -85,15 +81,15 @@ static bool is_in_place(sm_file_store *store, uint64_t now_ns) {
     return store->is_in_place;
 }
 
-static sm_absent_key *entry_of(const sm_file_store *store, const char *key) {
-    return &store->absent[hash_of(key) / WORD_COUNT % ABSENT_COUNT];
+static sm_absent_key *absent_entry_of(const sm_file_store *store, const char *key) {
+    return &store->absent[sm_store_hash(key) / WORD_COUNT % ABSENT_COUNT];
 }
 
 void sm_file_note_absent(sm_file_store *store, const char *key, const sm_file_look *look) {
     if (store->absent == NULL)
         return;
     pthread_mutex_lock(&store->absent_lock.mutex);
-    sm_absent_key *entry = entry_of(store, key);
+    sm_absent_key *entry = absent_entry_of(store, key);
     entry->until_ns = sm_now_ns() + ABSENT_NS;
     entry->ended = look->seen;
     sm_copy_text(entry->key, sizeof(entry->key), key);
@@ -105,7 +101,7 @@ bool sm_file_is_absent(sm_file_store *store, const char *key) {
         return false;
     const uint64_t now_ns = sm_now_ns();
     pthread_mutex_lock(&store->absent_lock.mutex);
-    const sm_absent_key *entry = entry_of(store, key);
+    const sm_absent_key *entry = absent_entry_of(store, key);
     const bool is_absent = now_ns < entry->until_ns && strcmp(entry->key, key) == 0 &&
                            entry->ended == atomic_load(begun_of_key(store, key)) &&
                            is_in_place(store, now_ns);

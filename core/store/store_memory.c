@@ -19,20 +19,16 @@ typedef struct memory_store {
     sm_index entries;  /* by a hash of the key */
 } memory_store;
 
-static uint64_t hash_of(const char *key) {
-    return sm_hash(key, strlen(key), SM_HASH_SEED);
-}
-
-static entry *entry_of(sm_index_node *node) {
+static entry *entry_of_node(sm_index_node *node) {
     return (entry *)(void *)((char *)node - offsetof(entry, by_key));
 }
 
 /* NULL: it is not there. */
 static entry *find(const memory_store *store, const char *key) {
-    sm_index_node *node = sm_index_first(&store->entries, hash_of(key));
-    while (node != NULL && strcmp(entry_of(node)->key, key) != 0)
+    sm_index_node *node = sm_index_first(&store->entries, sm_store_hash(key));
+    while (node != NULL && strcmp(entry_of_node(node)->key, key) != 0)
         node = sm_index_next(node);
-    return node == NULL ? NULL : entry_of(node);
+    return node == NULL ? NULL : entry_of_node(node);
 }
 
 static symmem_status no_memory(const char *operation) {
@@ -55,7 +51,7 @@ static symmem_status put(memory_store *store, const char *key, const void *value
         }
         made->value = NULL;
         memcpy(made->key, key, key_bytes);
-        sm_index_add(&store->entries, &made->by_key, hash_of(key));
+        sm_index_add(&store->entries, &made->by_key, sm_store_hash(key));
     }
     free(made->value);
     made->value = copy;
@@ -154,8 +150,8 @@ static void memory_close(void *self) {
     memory_store *store = self;
     for (sm_index_node *node = sm_index_empty(&store->entries), *next; node != NULL; node = next) {
         next = node->next;
-        free(entry_of(node)->value);
-        free(entry_of(node));
+        free(entry_of_node(node)->value);
+        free(entry_of_node(node));
     }
     sm_fork_lock_close(&store->lock);
     free(store);

@@ -132,12 +132,12 @@ static void get(pmix_task *task) {
     free(value);
 }
 
-static void run(sm_deadline_call *base) {
+static void run_task(sm_deadline_call *base) {
     pmix_task *task = SM_CONTAINER(base, pmix_task, call);
     task->step(task);
 }
 
-static void destroy(sm_deadline_call *base) {
+static void free_task(sm_deadline_call *base) {
     pmix_task *task = SM_CONTAINER(base, pmix_task, call);
     if (base->is_left && task->step == get)
         calls_left--;
@@ -162,7 +162,7 @@ static symmem_status call(pmix_task *io, const char *name, uint64_t deadline_ns)
         return sm_fail(SYMMEM_OUT_OF_MEMORY, "store_open", STAGE, "no memory for a call");
     const int left_s = seconds_left(deadline_ns);
     *task = *io;
-    task->call = (sm_deadline_call){.run = run, .destroy = destroy};
+    task->call = (sm_deadline_call){.run = run_task, .destroy = free_task};
     if (task->seconds == 0)
         task->seconds = left_s;
     if (!sm_deadline_call_run(&task->call, deadline_ns)) {

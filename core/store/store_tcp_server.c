@@ -331,7 +331,7 @@ static void close_fds(sm_tcp_server *server) {
     server->events = server->wake = -1;
 }
 
-static void destroy(sm_tcp_server *server) {
+static void destroy_server(sm_tcp_server *server) {
     drop_all(server, false);
     free_dropped(server);
     close_fds(server);
@@ -402,7 +402,7 @@ symmem_status sm_tcp_server_start(const sm_tcp_opening *opening, sm_tcp_server *
     if (status == SYMMEM_OK)
         *server_p = server;
     else
-        destroy(server);
+        destroy_server(server);
     return status;
 }
 
@@ -426,7 +426,7 @@ void sm_tcp_server_stop(sm_tcp_server *server, uint32_t limit_ms) {
     (void)pthread_mutex_lock(&all_lock);
     sm_list_remove(&server->node);
     (void)pthread_mutex_unlock(&all_lock);
-    destroy(server);
+    destroy_server(server);
 }
 
 /* --- fork ------------------------------------------------------------------------------------- */

@@ -17,12 +17,12 @@
 
 /* --- numbers ---------------------------------------------------------------------------------- */
 
-static void put(uint8_t *at, uint64_t value, size_t bytes) {
+static void put_number(uint8_t *at, uint64_t value, size_t bytes) {
     for (size_t i = 0; i < bytes; i++)
         at[i] = (uint8_t)(value >> (8 * i));
 }
 
-static uint64_t take(const uint8_t *at, size_t bytes) {
+static uint64_t take_number(const uint8_t *at, size_t bytes) {
     uint64_t value = 0;
     for (size_t i = 0; i < bytes; i++)
         value |= (uint64_t)at[i] << (8 * i);
@@ -31,15 +31,15 @@ static uint64_t take(const uint8_t *at, size_t bytes) {
 
 /* magic 4, version 1, kind 1, key_bytes 2, id 4, value_bytes 4, status 4, zero 4, number 8 */
 void sm_tcp_write_header(const sm_tcp_header *header, uint8_t bytes[SM_TCP_HEADER_BYTES]) {
-    put(bytes, MAGIC, 4);
-    put(bytes + 4, VERSION, 1);
-    put(bytes + 5, (uint64_t)header->kind, 1);
-    put(bytes + 6, header->key_bytes, 2);
-    put(bytes + 8, header->id, 4);
-    put(bytes + 12, header->value_bytes, 4);
-    put(bytes + 16, (uint32_t)header->status, 4);
-    put(bytes + 20, 0, 4);
-    put(bytes + 24, (uint64_t)header->number, 8);
+    put_number(bytes, MAGIC, 4);
+    put_number(bytes + 4, VERSION, 1);
+    put_number(bytes + 5, (uint64_t)header->kind, 1);
+    put_number(bytes + 6, header->key_bytes, 2);
+    put_number(bytes + 8, header->id, 4);
+    put_number(bytes + 12, header->value_bytes, 4);
+    put_number(bytes + 16, (uint32_t)header->status, 4);
+    put_number(bytes + 20, 0, 4);
+    put_number(bytes + 24, (uint64_t)header->number, 8);
 }
 
 static const char *check_request(const sm_tcp_header *header) {
@@ -57,21 +57,21 @@ static const char *check_request(const sm_tcp_header *header) {
 
 const char *sm_tcp_read_header(const uint8_t bytes[SM_TCP_HEADER_BYTES], bool from_server,
                                sm_tcp_header *header_p) {
-    const uint64_t kind = take(bytes + 5, 1);
-    const int32_t status = (int32_t)take(bytes + 16, 4);
-    if (take(bytes, 4) != MAGIC)
+    const uint64_t kind = take_number(bytes + 5, 1);
+    const int32_t status = (int32_t)take_number(bytes + 16, 4);
+    if (take_number(bytes, 4) != MAGIC)
         return "no message of a symmem store";
-    if (take(bytes + 4, 1) != VERSION)
+    if (take_number(bytes + 4, 1) != VERSION)
         return "a message of another version of the library";
-    if (kind < SM_TCP_HELLO || kind >= SM_TCP_KINDS || take(bytes + 20, 4) != 0)
+    if (kind < SM_TCP_HELLO || kind >= SM_TCP_KINDS || take_number(bytes + 20, 4) != 0)
         return "a message of no known kind";
     *header_p = (sm_tcp_header){
         .kind = (sm_tcp_kind)kind,
-        .key_bytes = (uint32_t)take(bytes + 6, 2),
-        .id = (uint32_t)take(bytes + 8, 4),
-        .value_bytes = (uint32_t)take(bytes + 12, 4),
+        .key_bytes = (uint32_t)take_number(bytes + 6, 2),
+        .id = (uint32_t)take_number(bytes + 8, 4),
+        .value_bytes = (uint32_t)take_number(bytes + 12, 4),
         .status = (symmem_status)status,
-        .number = (int64_t)take(bytes + 24, 8),
+        .number = (int64_t)take_number(bytes + 24, 8),
     };
     if (header_p->value_bytes > SYMMEM_STORE_VALUE_MAX)
         return "a value that is too large";
@@ -87,17 +87,17 @@ const char *sm_tcp_read_header(const uint8_t bytes[SM_TCP_HEADER_BYTES], bool fr
 /* nonce 16, magic 4, rank 4, incarnation 4, zero 4 */
 void sm_tcp_write_hello(const sm_tcp_hello *hello, uint8_t bytes[SM_TCP_HELLO_BYTES]) {
     memcpy(bytes, hello->nonce, SM_TCP_NONCE_BYTES);
-    put(bytes + 16, HELLO_MAGIC, 4);
-    put(bytes + 20, (uint32_t)hello->rank, 4);
-    put(bytes + 24, hello->incarnation, 4);
-    put(bytes + 28, 0, 4);
+    put_number(bytes + 16, HELLO_MAGIC, 4);
+    put_number(bytes + 20, (uint32_t)hello->rank, 4);
+    put_number(bytes + 24, hello->incarnation, 4);
+    put_number(bytes + 28, 0, 4);
 }
 
 const char *sm_tcp_read_hello(const uint8_t bytes[SM_TCP_HELLO_BYTES], sm_tcp_hello *hello_p) {
     memcpy(hello_p->nonce, bytes, SM_TCP_NONCE_BYTES);
-    hello_p->rank = (int32_t)take(bytes + 20, 4);
-    hello_p->incarnation = (uint32_t)take(bytes + 24, 4);
-    if (take(bytes + 16, 4) != HELLO_MAGIC || take(bytes + 28, 4) != 0)
+    hello_p->rank = (int32_t)take_number(bytes + 20, 4);
+    hello_p->incarnation = (uint32_t)take_number(bytes + 24, 4);
+    if (take_number(bytes + 16, 4) != HELLO_MAGIC || take_number(bytes + 28, 4) != 0)
         return "no hello";
     if (hello_p->rank < 0 || hello_p->rank >= SYMMEM_MAX_WORLD_SIZE)
         return "a hello of no rank";

@@ -106,8 +106,8 @@ static symmem_status connect_to_agent(uint64_t deadline_ns, sm_tcp_place *place,
     return error != 0 ? fail(error, place->name) : SYMMEM_OK;
 }
 
-static symmem_status ask(int fd, const message *asked, const sm_tcp_place *place, void *answer,
-                         size_t bytes, uint64_t deadline_ns) {
+static symmem_status ask_agent(int fd, const message *asked, const sm_tcp_place *place,
+                               void *answer, size_t bytes, uint64_t deadline_ns) {
     size_t done = 0;
     int error = sm_tcp_send(fd, asked->bytes, asked->count, deadline_ns, &done);
     done = 0;
@@ -117,14 +117,14 @@ static symmem_status ask(int fd, const message *asked, const sm_tcp_place *place
 }
 
 /* Behind what `asked` has already. */
-static symmem_status wait_for(int fd, message *asked, const char *key, const sm_tcp_place *place,
-                              uint64_t deadline_ns) {
+static symmem_status wait_for_key(int fd, message *asked, const char *key,
+                                  const sm_tcp_place *place, uint64_t deadline_ns) {
     const uint64_t keys = 1;
     uint8_t answer = 0;
     add_query(asked, WAIT);
     add(asked, &keys, sizeof(keys));
     add_key(asked, key);
-    const symmem_status status = ask(fd, asked, place, &answer, sizeof(answer), deadline_ns);
+    const symmem_status status = ask_agent(fd, asked, place, &answer, sizeof(answer), deadline_ns);
     return status == SYMMEM_OK && answer != 0
                ? sm_fail(SYMMEM_CORRUPT, "store_open", STAGE,
                          "what answers at %s is no store of torchrun's", place->name)
@@ -138,7 +138,7 @@ static symmem_status read_value(int fd, const char *key, const sm_tcp_place *pla
     size_t done = 0;
     add_query(&asked, GET);
     add_key(&asked, key);
-    const symmem_status status = ask(fd, &asked, place, &bytes, sizeof(bytes), deadline_ns);
+    const symmem_status status = ask_agent(fd, &asked, place, &bytes, sizeof(bytes), deadline_ns);
     if (status != SYMMEM_OK)
         return status;
     if (bytes == 0 || bytes >= capacity)
@@ -161,7 +161,7 @@ symmem_status sm_torch_publish(const char *key, const char *text, uint64_t deadl
     add_query(&asked, SET);
     add_key(&asked, key);
     add_text(&asked, text);
-    status = wait_for(fd, &asked, key, &place, deadline_ns); /* set alone has no answer */
+    status = wait_for_key(fd, &asked, key, &place, deadline_ns); /* set alone has no answer */
     close(fd);
     return status;
 }
@@ -173,7 +173,7 @@ symmem_status sm_torch_look_up(const char *key, char *text, size_t capacity, uin
     if (status != SYMMEM_OK)
         return status;
     message asked = begin();
-    status = wait_for(fd, &asked, key, &place, deadline_ns);
+    status = wait_for_key(fd, &asked, key, &place, deadline_ns);
     if (status == SYMMEM_OK)
         status = read_value(fd, key, &place, text, capacity, deadline_ns);
     close(fd);

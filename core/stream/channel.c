@@ -298,9 +298,17 @@ void sm_channel_let_go(const sm_link *link, int32_t channel) {
         &atomic_load_explicit(&link->channels[channel], memory_order_acquire)->call_lock);
 }
 
-/* Answers POISONED if the handle is. An operation that this one waited for may have poisoned it.
- * Otherwise the call asked the device when it began, unless it is a part of an operation that began
- * long before. */
+/* Answers POISONED if the handle is. The call lock is held.
+ *
+ * The call has looked before, without the lock, so that a poisoned handle is told before its
+ * arguments are read and before it waits for the lock. Only the look with the lock is final. An
+ * operation of another thread poisons the handle before it gives the lock back, and between the two
+ * looks it may have held it. The ranks may then have met a different number of times, so the
+ * backend must not be called.
+ *
+ * The devices are asked once a call, in the first look. This one loads a flag. It asks them again
+ * if the call has waited for the lock, or if it is a part of an operation that began long before.
+ */
 static symmem_status refuse_poisoned(const sm_channel_op *op, bool has_waited) {
     return has_waited || op->is_held ? sm_link_refuse_poisoned(op->link, op->name)
                                      : sm_link_refuse_known_poison(op->link, op->name);

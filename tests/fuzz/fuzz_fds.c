@@ -4,6 +4,7 @@
  * input, sent before the call so that nothing has to be waited for. A call gives open descriptors
  * or none at all, and keeps none.
  */
+#include "bootstrap/session_fds.h"
 #include "evil_store.h"
 
 #define WORLD_MAX 128

@@ -130,6 +130,11 @@ symmem_status probe(char *reason, size_t capacity) {
 symmem_status open_instance(const symmem_host *host, const symmem_backend_config *config,
                             void **instance_p) {
     return guarded(host, "init", [&] {
+#ifdef SYMMEM_TORCH_CUDA
+        if (!choice().cpu) {
+            cuda_begin();
+        }
+#endif
         enter_world(config->rank, config->world_size);
         *instance_p = new Instance{host, {}, {}};
     });

@@ -4,6 +4,7 @@
 // may not free memory.
 #include "work.h"
 
+#include <ATen/Context.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
@@ -254,6 +255,12 @@ std::unique_ptr<Work> cuda_work(int device, const symmem_exec *exec) {
 int cuda_device_count() {
     int count = 0;
     return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
+/* What importing torch and making a first tensor do: PyTorch's own allocator, which some of its
+ * symmetric memory asks, exists only then. */
+void cuda_begin() {
+    at::globalContext().lazyInitDevice(c10::kCUDA);
 }
 
 void cuda_describe(int device, symmem_device_info *info) {

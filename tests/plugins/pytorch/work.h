@@ -21,6 +21,7 @@ class Work {
 #ifdef SYMMEM_TORCH_CUDA
 std::unique_ptr<Work> cuda_work(int device, const symmem_exec *exec);
 int cuda_device_count();
+void cuda_begin();
 void cuda_describe(int device, symmem_device_info *info);
 /* Zeroes of new memory are on no stream of PyTorch's: the device's work is over when this returns.
  */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The exit record of a rank that ends before its peers have met it. */
 #include "bootstrap/session_internal.h"
+#include "bootstrap/exit_record.h"
+#include "bootstrap/session_agree.h"
 #include "memory/group.h"
 #include "unit.h"
 #include "last_record.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Descriptors between ranks: gathered, broadcast, sent to one; absent, dying and distant ranks. */
+#include "bootstrap/session_fds.h"
 #include "session_ranks.h"
 #include "unit.h"
 #include "last_record.h"

@@ -3,6 +3,8 @@
  * directory. The store then tells whose a removed file was. */
 #include "bootstrap/ipc_socket.h"
 #include "bootstrap/session_internal.h"
+#include "bootstrap/ipc_sweep.h"
+#include "bootstrap/ipc_whose.h"
 #include "folder.h"
 #include "unit_main.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* SM-TIMEOUT-16, -17: a process seen by its socket alone, as from another namespace, on new kernels
  * and on older ones. */
+#include "bootstrap/ipc_sweep.h"
 #include "life_process.h"
 
 #include <sys/resource.h>

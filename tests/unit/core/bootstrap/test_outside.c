@@ -2,6 +2,8 @@
 /* Bytes that come from elsewhere and are not what they should be: values in the store, files in its
  * folder, peers' records. Each was let through once. */
 #include "bootstrap/exchange.h"
+#include "bootstrap/exchange_value.h"
+#include "bootstrap/exit_record.h"
 #include "rendezvous/rendezvous.h"
 #include "stream/channel.h"
 #include "unit_main.h"

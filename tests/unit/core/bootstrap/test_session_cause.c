@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Notes of why ranks leave: whose they are, and which of them is told. */
 #include "bootstrap/session_internal.h"
+#include "bootstrap/session_agree.h"
+#include "bootstrap/session_cause.h"
 #include "session_ranks.h"
 #include "session_store.h"
 #include "unit.h"

@@ -3,6 +3,7 @@
  * SM-TIMEOUT-16: a rank whose socket is gone. While the system is ending its process, who wants to
  * send it descriptors waits on, and is told PEER_LOST in the end; one that lives gave up.
  */
+#include "bootstrap/session_fds.h"
 #include "memory/group.h"
 #include "session_ranks.h"
 #include "unit_main.h"

@@ -3,6 +3,7 @@
  * Descriptors in more than one message. Whichever message a rank fails at, no rank waits until its
  * deadline, the agreement that follows names the rank, and the next exchange works.
  */
+#include "bootstrap/session_fds.h"
 #include "session_ranks.h"
 #include "unit_main.h"
 #include "last_record.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The results of all join records and identities that a rank may find in the store. */
 #include "bootstrap/session_internal.h"
+#include "bootstrap/session_watch.h"
 #include "session_ranks.h"
 #include "session_store.h"
 #include "unit.h"

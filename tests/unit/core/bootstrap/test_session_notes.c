@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The results of all notes that a peer may send, and of what an ended peer has left. */
 #include "bootstrap/session_internal.h"
+#include "bootstrap/session_agree.h"
+#include "bootstrap/session_cause.h"
+#include "bootstrap/session_watch.h"
 #include "session_ranks.h"
 #include "session_store.h"
 #include "unit.h"

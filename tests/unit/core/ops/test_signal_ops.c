@@ -131,6 +131,41 @@ RANKS_TEST("a call gets its own record", .world = 1, .entries = {.wait_signal = 
 
 /* --- order -------------------------------------------------------------------------- */
 
+static atomic_int meetings;
+
+static symmem_status count_meeting(void *instance, const symmem_peers *peers, int32_t channel,
+                                   const symmem_exec *exec) {
+    atomic_fetch_add(&meetings, 1);
+    return symmem_backend_entry(SYMMEM_BACKEND_ABI)
+        ->signal->barrier(instance, peers, channel, exec);
+}
+
+/* As an operation of another thread fails: the call has looked for poison, and has no lock yet. */
+static symmem_status fail_at_begin(void *arg, const char *point) {
+    const symmem_handle *handle = arg;
+    const symmem_fault fault = FAULT(.status = SYMMEM_TIMEOUT);
+    if (strcmp(point, "barrier.begin") == 0)
+        sm_link_signal_failed(&handle->link->peers, &fault, NULL);
+    return SYMMEM_OK;
+}
+
+RANKS_TEST("poison behind the first look", .world = 1, .entries = {.barrier = count_meeting}) {
+    symmem_handle *handle = env_kept_handle(env, NULL);
+    symmem_stream *streams[2] = {NULL, env_stream(env)};
+    const symmem_point_fn point = env->context->point;
+    for (int i = 0; i < 2; i++) {
+        const int before = atomic_load(&meetings);
+        env->context->point = fail_at_begin;
+        env->context->point_arg = handle;
+        CHECK_STATUS(env, symmem_barrier(handle, 0, 1000, streams[i]), SYMMEM_POISONED);
+        env->context->point = point;
+        env->context->point_arg = env;
+        CHECK(env, strncmp(last_record().message, "poisoned by wait_signal: ", 25) == 0);
+        CHECK(env, atomic_load(&meetings) == before); /* the backend is not called */
+        CHECK_OK(env, symmem_handle_reset(handle, 1000));
+    }
+}
+
 static void *hold_channel(void *arg) {
     symmem_handle *handle = arg;
     return symmem_wait_signal(handle, 0, 0, 5000, NULL) == SYMMEM_OK ? handle : NULL;
