@@ -246,3 +246,45 @@ TEST("a session that cannot be") {
     sm_session_destroy(session);
     sm_session_destroy(NULL);
 }
+
+/* --- the cost of the news ------------------------------------------------------------------- */
+
+#define GETS_IN_FAILING 3 /* also for a world of hundreds of ranks */
+
+static atomic_int *through; /* in memory that forked ranks share */
+
+/* Rank 0 calls when all others have ended. */
+static int body_last(test_rank *self) {
+    counting c = {.inner = self->store};
+    EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
+    if (self->rank != 0)
+        raise(SIGKILL);
+    await_counter(through, 1);
+    symmem_store *const own = self->store;
+    EXPECT(symmem_store_open_custom(&counting_ops, &c, &self->store) == SYMMEM_OK);
+    self->session->config.store = self->store;
+    EXPECT(gather(self, "op", false, 10000) == SYMMEM_PEER_LOST);
+    EXPECT(last_record().missing_count == (uint32_t)self->world_size - 1);
+    EXPECT(atomic_load(&c.gets) <= GETS_IN_FAILING);
+    self->session->config.store = own;
+    return 0; /* the counting store stays open: its end would be that of the other one */
+}
+
+TEST("many have ended") {
+    char path[FOLDER_BYTES];
+    enum { RANKS = 12 };
+    test_rank ranks[RANKS];
+    pid_t pids[RANKS];
+    CU_ASSERT_FATAL(make_folder(path));
+    through = shared_counters(1);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(through);
+    prepare_ranks(ranks, RANKS, NULL, body_last, NULL);
+    for (int i = 0; i < RANKS; i++)
+        pids[i] = fork_rank(&ranks[i], path);
+    for (int i = 1; i < RANKS; i++)
+        CU_ASSERT_EQUAL(reap(pids[i]), 1000 + SIGKILL);
+    atomic_store(through, 1);
+    CU_ASSERT_EQUAL(reap(pids[0]), 0);
+    remove_tree(path);
+    (void)munmap(through, sizeof(*through));
+}
