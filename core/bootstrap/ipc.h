@@ -23,7 +23,7 @@ typedef struct sm_ipc_tag {
  * is NULL. Answers PATH_TOO_LONG, PERMISSION or EXISTS (another user's file). */
 symmem_status sm_ipc_create(const char *directory, const char *name, sm_ipc **ipc_p);
 void sm_ipc_destroy(sm_ipc *ipc); /* also unlinks the socket's file */
-/* Closes the sockets, so that peers find nobody there, and leaves the file to sm_ipc_destroy, the
+/* Closes the sockets, so that no peer can connect, and leaves the file to sm_ipc_destroy, the
  * only call that is permitted next. Takes no lock of the directory. */
 void sm_ipc_shut(sm_ipc *ipc);
 /* Writes the prefix of a host's file names, and of this host's. Hosts may share a directory, and
