@@ -15,8 +15,8 @@
  *              An entry's comment names those that have a meaning of their own there; SYSTEM,
  *              OUT_OF_MEMORY, LIMIT (descriptors and the like) and BACKEND are allowed everywhere.
  *   Locks      Of an operation's entry the core holds the call lock of its group, channel or graph,
- *              and otherwise no lock unless the comment says so (core/README.md in the source, Locks).
- *              "Serialized": the core never runs two calls of this entry at once for the same object
+ *              and otherwise no lock unless the comment says so (core/README.md in the source,
+ * Locks). "Serialized": the core never runs two calls of this entry at once for the same object
  *              named there.
  *              Everything else may be called from any number of threads.
  *   Waiting    Only entries with a timeout or deadline may wait for anything; entries that use the
