@@ -199,7 +199,7 @@ targets_of() { # KINDS
                 sub(/@.*/, "", tests[i])
                 if (sub(/^unit[.]/, "", tests[i]) && $2 ~ /unit$/) need(tests[i])
                 if (sub(/^fake_cuda[.]/, "", tests[i]) && $2 == "fake" &&
-                    match(tests[i], /^(caller|launches|old_core|one_rank|small_memory|waits|launch_timeout)/))
+                    match(tests[i], /^(caller|eager_calls|launches|old_core|one_rank|small_memory|waits|launch_timeout)/))
                     need(substr(tests[i], 1, RLENGTH) == "caller" ? "symmem-cuda-caller" : substr(tests[i], 1, RLENGTH))
             }
         }' | sort | paste -sd ' '

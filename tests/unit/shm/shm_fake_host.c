@@ -23,7 +23,7 @@ __attribute__((constructor)) static void find_backend(void) {
 }
 
 /* Of the world that has one; NULL: the machine's. */
-static unit_clock *clock_used;
+static unit_clock *_Atomic clock_used; /* threads that outlive a test read it, and end unseen */
 
 #define CHECK(condition)                                                                           \
     do {                                                                                           \
