@@ -149,7 +149,7 @@ static uint32_t code_of(const cuda_captured *held) {
     return __atomic_load_n(&held->signal.fault->code, __ATOMIC_ACQUIRE);
 }
 
-static void judge(check_pass *look, cuda_captured *held) {
+static void check_capture(check_pass *look, cuda_captured *held) {
     const uint64_t now_ns = cuda_now_ns();
     if (held->failed_ns == 0)
         held->failed_ns = now_ns;
@@ -167,7 +167,7 @@ static void judge(check_pass *look, cuda_captured *held) {
 
 static void look_at(check_pass *look, cuda_captured *held) {
     if (held->signal.fault != NULL && code_of(held) != 0)
-        judge(look, held);
+        check_capture(look, held);
 }
 
 /* Captures and what they hold are freed only while `collecting` is held. Both lists grow meanwhile.

@@ -169,7 +169,7 @@ static sm_outcome wait_for_all(sm_gathering *x) {
     return sm_gathering_combine(x);
 }
 
-static symmem_status judge_failure(const sm_gathering *x, int32_t rank) {
+static symmem_status check_failure(const sm_gathering *x, int32_t rank) {
     sm_failed_all all;
     if (rank == x->session->config.rank && sm_gathering_has_failed(x))
         return sm_own_failure(x->session, x->call, &x->failure);
@@ -178,10 +178,10 @@ static symmem_status judge_failure(const sm_gathering *x, int32_t rank) {
 }
 
 /* All ranks see the same summaries, so all reach the same result. */
-static symmem_status judge(const sm_gathering *x) {
+static symmem_status check_parts(const sm_gathering *x) {
     int32_t failed_rank = sm_gathering_failed_rank_of(x);
     if (failed_rank >= 0)
-        return judge_failure(x, failed_rank);
+        return check_failure(x, failed_rank);
     const sm_summary *summaries = sm_gathering_summaries_of(x);
     const sm_summary first = summaries[0];
     for (int32_t rank = 1; rank < x->session->config.world_size; rank++) {
@@ -242,7 +242,7 @@ static sm_outcome run(sm_gathering *x) {
     sm_outcome outcome = wait_for_all(x);
     if (outcome.status != SYMMEM_OK)
         return outcome;
-    status = judge(x);
+    status = check_parts(x);
     if (status == SYMMEM_OK)
         outcome = copy_payloads_out(x);
     if (outcome.status != SYMMEM_OK)

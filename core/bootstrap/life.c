@@ -196,6 +196,12 @@ const char *sm_life_file_path(const sm_life_file *file) {
     return file->known;
 }
 
+/* Tries twice: of the last rank to end no other one removes what is left. */
+static void remove_file(const char *path) {
+    if (unlink(path) != 0 && errno != ENOENT)
+        (void)unlink(path);
+}
+
 /* Removes the name first: a name whose socket is closed would mean that the process has ended. */
 void sm_life_file_end(sm_life_file *file) {
     if (file == NULL)
@@ -207,7 +213,7 @@ void sm_life_file_end(sm_life_file *file) {
     if (*place != NULL)
         *place = file->next;
     if (file->fd >= 0) {
-        (void)unlink(file->address.sun_path);
+        remove_file(file->address.sun_path);
         close(file->fd);
     }
     sm_life_unlock_all();

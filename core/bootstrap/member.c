@@ -338,8 +338,8 @@ bool sm_member_differs(const sm_member *own, const sm_member *found) {
     return own != NULL && found->magic == MEMBER_MAGIC && found->world_size != own->world_size;
 }
 
-symmem_status sm_member_judge(symmem_store *store, const char *world_prefix, const sm_member *own,
-                              const sm_member *found, bool lives) {
+symmem_status sm_member_compare(symmem_store *store, const char *world_prefix, const sm_member *own,
+                                const sm_member *found, bool lives) {
     if (!sm_member_differs(own, found))
         return SYMMEM_OK;
     fail_other_size("init", own->rank, own->world_size, found->rank, found->world_size);

@@ -23,8 +23,8 @@ symmem_status sm_member_check(symmem_store *store, const char *world_prefix, con
  * nothing. */
 bool sm_member_differs(const sm_member *own, const sm_member *found);
 /* Answers MISMATCH if the worlds differ, and tells the other process if it lives. */
-symmem_status sm_member_judge(symmem_store *store, const char *world_prefix, const sm_member *own,
-                              const sm_member *found, bool lives);
+symmem_status sm_member_compare(symmem_store *store, const char *world_prefix, const sm_member *own,
+                                const sm_member *found, bool lives);
 /* The first tells whether a rank that left before it met any peer has left a word for this rank.
  * The second reads the identity of that process. */
 bool sm_member_hears_of_left(symmem_store *store, const char *world_prefix, const sm_member *own);

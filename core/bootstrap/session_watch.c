@@ -148,7 +148,7 @@ static symmem_status learn(const sm_session *session, const sm_call *call, int32
      * other. */
     if (ended && sm_member_may_be_earlier(config->identity, trace))
         return SYMMEM_NOT_FOUND;
-    status = sm_member_judge(config->store, config->world_prefix, config->member, &found, !ended);
+    status = sm_member_compare(config->store, config->world_prefix, config->member, &found, !ended);
     if (status != SYMMEM_OK) {
         sm_session_describe(session, call, status);
         (void)sm_error_failed_rank(rank);

@@ -37,7 +37,7 @@ static symmem_status disagree(const char *what, int32_t rank, uint64_t expected,
 }
 
 /* All ranks reach the same result. */
-static symmem_status judge(const record *all, int32_t world_size) {
+static symmem_status check_heaps(const record *all, int32_t world_size) {
     for (int32_t r = 1; r < world_size; r++) {
         if (all[r].backend != all[0].backend)
             return disagree("backend, by a hash of its name", r, all[0].backend, all[r].backend);
@@ -61,7 +61,7 @@ static symmem_status compare(const joining *join) {
     symmem_status status = sm_session_all_gather(join->group->session, operation, "world", &own,
                                                  sizeof own, all, true, join->deadline_ns);
     if (status == SYMMEM_OK)
-        status = judge(all, world_size);
+        status = check_heaps(all, world_size);
     free(all);
     return status;
 }

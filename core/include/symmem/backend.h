@@ -14,10 +14,10 @@
  *   Errors     Return a status and describe it with host->fail first. It reaches the user as it is.
  *              An entry's comment names those that have a meaning of their own there; SYSTEM,
  *              OUT_OF_MEMORY, LIMIT (descriptors and the like) and BACKEND are allowed everywhere.
- *   Locks      Of an operation's entry the core holds the call lock of its group, channel or graph,
- *              and otherwise no lock unless the comment says so (core/README.md in the source,
- * Locks). "Serialized": the core never runs two calls of this entry at once for the same object
- *              named there.
+ *   Locks      The core holds the call lock of the operation's group, channel or graph, and no
+ *              other lock unless the comment says so (Locks in core/README.md of the source).
+ *              "Serialized": the core never runs two calls of this entry at once for the same
+ *              object named there.
  *              Everything else may be called from any number of threads.
  *   Waiting    Only entries with a timeout or deadline may wait for anything; entries that use the
  *              device may wait for it, too, see host->deadline_ns. Timeouts are in milliseconds, 0

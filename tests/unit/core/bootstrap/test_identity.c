@@ -333,7 +333,7 @@ TEST("objections") {
     CU_ASSERT_EQUAL(sm_member_check(store, "symmem", NULL, "test", 1000), SYMMEM_OK);
     own.world_size = 1;
     CU_ASSERT_EQUAL(sm_member_check(store, "symmem", &own, "test", 1000), SYMMEM_OK);
-    CU_ASSERT_EQUAL(sm_member_judge(store, "symmem", NULL, &own, true), SYMMEM_OK);
+    CU_ASSERT_EQUAL(sm_member_compare(store, "symmem", NULL, &own, true), SYMMEM_OK);
     CU_ASSERT_EQUAL(symmem_finalize(context), SYMMEM_OK);
     symmem_context_free(context);
     symmem_store_close(store);
@@ -401,11 +401,11 @@ TEST("earlier processes") {
         CU_ASSERT_TRUE(sm_member_may_be_earlier(&own.identity, trace));
     }
     sm_member found = own;
-    CU_ASSERT_EQUAL(sm_member_judge(store, "symmem", &own, &found, true), SYMMEM_OK);
+    CU_ASSERT_EQUAL(sm_member_compare(store, "symmem", &own, &found, true), SYMMEM_OK);
     found.world_size++;
-    CU_ASSERT_EQUAL(sm_member_judge(store, "symmem", &own, &found, false), SYMMEM_MISMATCH);
+    CU_ASSERT_EQUAL(sm_member_compare(store, "symmem", &own, &found, false), SYMMEM_MISMATCH);
     found.magic++;
-    CU_ASSERT_EQUAL(sm_member_judge(store, "symmem", &own, &found, true), SYMMEM_OK);
+    CU_ASSERT_EQUAL(sm_member_compare(store, "symmem", &own, &found, true), SYMMEM_OK);
     CU_ASSERT_EQUAL(symmem_finalize(context), SYMMEM_OK);
     symmem_context_free(context);
     symmem_store_close(store);
