@@ -71,6 +71,7 @@ static void open_world(world *self, fuzz_input *in) {
 static void close_world(world *self) {
     sm_session_drop_own_fds(&self->session);
     sm_ipc_destroy(self->session.ipc);
+    sm_ipc_destroy(self->session.shut_ipc);
     sm_ipc_destroy(self->peer);
     sm_liveness_destroy(self->session.config.liveness);
     evil_store_close(&self->evil, self->session.config.store);

@@ -26,8 +26,9 @@ struct symmem_kit_traffic {
     } to[];
 };
 
-/* What a flush that was given up goes on with. */
+/* What a flush that was given up goes on with. Both the flush and who asked for it use it. */
 typedef struct flush {
+    atomic_int users;
     symmem_kit_flush_fn flush;
     void *engine;
     int count, error;
@@ -127,9 +128,15 @@ bool symmem_kit_traffic_has_lost(const symmem_kit_traffic *traffic) {
     return false;
 }
 
+static void drop(flush *one) {
+    if (atomic_fetch_sub_explicit(&one->users, 1, memory_order_acq_rel) == 1)
+        free(one);
+}
+
 static void flush_task(void *flush_v) {
     flush *one = flush_v;
     one->error = one->flush(one->engine, one->ranks, one->count);
+    drop(one);
 }
 
 static uint64_t under_way(const symmem_kit_traffic *traffic, int32_t rank) {
@@ -161,6 +168,7 @@ static flush *collect(const symmem_kit_quiet *quiet, const symmem_kit_traffic *t
     flush *made = calloc(1, sizeof(*made) + all + ranks * sizeof(uint64_t));
     if (made == NULL)
         return NULL;
+    atomic_init(&made->users, 2);
     made->flush = quiet->flush;
     made->engine = quiet->engine;
     made->numbers = (uint64_t *)(void *)((char *)made + sizeof(*made) + all);
@@ -261,13 +269,15 @@ static bool attempt(look *at, uint64_t deadline_ns, symmem_status *status_p, int
         *status_p = one->error == 0 ? SYMMEM_OK : SYMMEM_BACKEND;
         if (one->error == 0)
             take(at->traffic, one);
-        free(one);
+        drop(one);
         return true;
     }
-    if (began)
+    if (began) {
         symmem_kit_helper_abandon(at->quiet->helper);
-    else
+        drop(one);
+    } else {
         free(one);
+    }
     if (at->lost)
         return false; /* once more, without that peer */
     *status_p = give_up(at);

@@ -255,7 +255,8 @@ static atomic_int *through; /* in memory that forked ranks share */
 
 /* Rank 0 calls when all others have ended. */
 static int body_last(test_rank *self) {
-    counting c = {.inner = self->store};
+    static counting c; /* the store is closed after this function */
+    c.inner = self->store;
     EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
     if (self->rank != 0)
         raise(SIGKILL);
