@@ -24,7 +24,7 @@ enum { FEW = 4, MOST = 300 };
 
 /* An event is its number from 1 on. */
 static struct device {
-    int events, queries, destroyed;
+    int events, queries, destroyed, blocks;
     bool over[2 * MOST];
     bool marks_none;
     cuda_pending *meanwhile; /* another thread's, marked and noted while the next mark returns */
@@ -95,6 +95,12 @@ uint64_t cuda_now_ns(void) {
 }
 
 void cuda_small_block_give(void *piece) {}
+
+CUresult cuda_small_block_take(const cuda_driver *driver, void **piece_p) {
+    static char blocks[2 * MOST][CUDA_SMALL_BLOCK_BYTES];
+    *piece_p = blocks[device.blocks++ % (2 * MOST)];
+    return CUDA_SUCCESS;
+}
 
 bool cuda_reenter(const cuda_instance *instance, int32_t index) {
     return true;
