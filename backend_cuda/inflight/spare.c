@@ -22,6 +22,7 @@ static cuda_pending *take_kept(cuda_instance *instance, int32_t index) {
     if (pending != NULL) {
         device->spare = pending->next;
         device->spare_count--;
+        pending->next = NULL;
     }
     pthread_mutex_unlock(&instance->lock);
     return pending;

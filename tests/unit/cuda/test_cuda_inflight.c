@@ -12,6 +12,7 @@
 #include "driver/error.h"
 #include "driver/device.h"
 #include "inflight/inflight.h"
+#include "inflight/spare.h"
 #include "stream/event.h"
 #include "driver/pinned.h"
 #include "driver/staging.h"
@@ -153,7 +154,17 @@ static void add(cuda_pending *note) {
                     SYMMEM_OK);
 }
 
+/* The same with its own place for a fault, as launches have. */
+static void add_at(cuda_pending *note) {
+    CU_ASSERT_EQUAL_FATAL(cuda_spare_place_fault(note), CUDA_SUCCESS);
+    const cuda_signal_op signal = {.peers = &peers, .operation = "barrier", .fault = note->block};
+    CU_ASSERT_EQUAL(cuda_pending_add(note, NULL, &(cuda_needs){.signal = &signal}, "barrier"),
+                    SYMMEM_OK);
+}
+
 static void begin(void) {
+    cuda_spares_end(&instance, 0);
+    cuda_kept_events_end(&instance, 0);
     memset(&instance, 0, sizeof instance);
     memset(&stream, 0, sizeof stream);
     memset(&device, 0, sizeof device);
@@ -288,7 +299,49 @@ TEST("the end of an operation") {
     add(make_note());
     CU_ASSERT(device.events == 2 && device.destroyed == 0);
     expect_none_left();
+    cuda_spares_end(&instance, 0);
     cuda_kept_events_end(&instance, 0);
+}
+
+/* What is used again begins anew: an entry that an earlier failure has used says nothing of it, and
+ * is the last of the list. */
+TEST("an entry is used again") {
+    begin();
+    for (int i = 0; i < FEW; i++)
+        add_at(make_note());
+    cuda_pending *first = instance.pending;
+    first->block->code = -(uint32_t)SYMMEM_TIMEOUT;
+    first->block->actual = 7;
+    expect_none_left();
+    CU_ASSERT_EQUAL(told, 1);
+    memset(device.over, 0, sizeof device.over);
+    for (int i = 0; i < FEW + 1; i++)
+        add_at(make_note());
+    CU_ASSERT(device.events == FEW + 1 && device.blocks == FEW + 1);
+    int32_t count = 0;
+    for (const cuda_pending *next = instance.pending; next != NULL; next = next->next) {
+        CU_ASSERT(next->block->code == 0 && next->block->actual == 0);
+        CU_ASSERT(!next->told && !next->ended && !next->unordered && next->stream == &stream);
+        count++;
+    }
+    CU_ASSERT_EQUAL(count, FEW + 1);
+    expect_none_left();
+    CU_ASSERT_EQUAL(told, 1);
+    cuda_spares_end(&instance, 0);
+    cuda_kept_events_end(&instance, 0);
+    CU_ASSERT_EQUAL(device.destroyed, FEW + 1);
+}
+
+/* Not more than a burst needs. */
+TEST("many entries are not kept") {
+    begin();
+    for (int i = 0; i < MOST; i++)
+        add(make_note());
+    expect_none_left();
+    CU_ASSERT(instance.devices[0].spare_count == CUDA_KEPT_ENTRIES);
+    cuda_spares_end(&instance, 0);
+    cuda_kept_events_end(&instance, 0);
+    CU_ASSERT(instance.devices[0].spare == NULL && device.destroyed == device.events);
 }
 
 /* The event of work that is over marks what comes next, until the device is closed. */
@@ -300,6 +353,7 @@ TEST("an event is used again") {
         memset(device.over, 0, sizeof device.over);
     }
     CU_ASSERT(device.events == 1 && device.destroyed == 0);
+    cuda_spares_end(&instance, 0);
     cuda_kept_events_end(&instance, 0);
     CU_ASSERT(device.destroyed == 1);
 }
