@@ -278,11 +278,11 @@ static CUresult enqueue_barrier(cuda_instance *instance, cuda_launch *launch, CU
     const cuda_kernels *kernels = &instance->devices[launch->signal.peers->device].kernels;
     if (kernels->small_barrier == NULL || !cuda_small_barrier_of(launch, &args.small))
         return enqueue_one(instance, launch, native);
-    const CUresult result = cuda_launch_kernel(instance, kernels->small_barrier, 1,
-                                               SYMMEM_CUDA_SMALL_BARRIER_THREADS, &args, native);
+    const unsigned int threads = SYMMEM_CUDA_SMALL_BARRIER_THREADS;
+    const CUresult result =
+        cuda_launch_kernel(instance, kernels->small_barrier, 1, threads, &args, native);
     if (result == CUDA_SUCCESS)
-        cuda_plan_note(launch, kernels->small_barrier, 1, SYMMEM_CUDA_SMALL_BARRIER_THREADS,
-                       &CUDA_ARGUMENTS(args));
+        cuda_plan_note(launch, kernels->small_barrier, 1, threads, &CUDA_ARGUMENTS(args));
     return result;
 }
 

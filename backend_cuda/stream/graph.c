@@ -32,7 +32,7 @@ bool cuda_is_default_stream(CUstream native) {
 symmem_status cuda_capture_id(void *opaque, void *opaque_stream, uint64_t *id_p) {
     cuda_instance *instance = opaque;
     const cuda_stream *stream = opaque_stream;
-    if (!cuda_is_default_stream(stream->native)) {
+    if (!cuda_is_default_stream(stream->native) || cuda_is_entered(instance, stream->device)) {
         const CUresult result = cuda_capture_ask(&instance->driver, stream->native, id_p);
         return result == CUDA_SUCCESS ? SYMMEM_OK : cuda_fail(instance, result, "capture_id");
     }
