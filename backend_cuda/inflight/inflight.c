@@ -131,7 +131,7 @@ symmem_status cuda_pending_add(cuda_pending *pending, const symmem_exec *exec,
                                const cuda_needs *needs, const char *operation) {
     cuda_stream *stream = pending->stream;
     cuda_instance *instance = stream->instance;
-    const uint64_t notes = atomic_load(&stream->notes);
+    const uint64_t notes = atomic_load_explicit(&stream->notes, memory_order_acquire);
     const CUresult result = mark_or_wait(instance, pending, needs->signal);
     if (result != CUDA_SUCCESS)
         cuda_staging_give_up(needs->staging);
@@ -150,7 +150,10 @@ symmem_status cuda_pending_add(cuda_pending *pending, const symmem_exec *exec,
         *needs->end_p = pending->done;
     }
     pending->number = ++instance->last_number;
-    pending->unordered = atomic_fetch_add(&stream->notes, 1) != notes;
+    const uint64_t last = atomic_load_explicit(&stream->notes, memory_order_relaxed);
+    pending->unordered = last != notes;
+    /* release; pairs with: the load before a mark */
+    atomic_store_explicit(&stream->notes, last + 1, memory_order_release);
     stream->users++;
     if (stream->users > (stream->trim_at > 0 ? stream->trim_at : TRIM))
         atomic_store(&stream->crowded, true);
@@ -160,6 +163,7 @@ symmem_status cuda_pending_add(cuda_pending *pending, const symmem_exec *exec,
     instance->pending_end = &pending->next;
     atomic_fetch_add(&instance->pending_count, 1);
     pthread_cond_signal(&instance->work);
+    cuda_spare_prepare(stream);
     pthread_mutex_unlock(&instance->lock);
     if (result == CUDA_SUCCESS || needs->told) /* the reason of the failure has been reported */
         return SYMMEM_OK;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Entries of work in flight, kept for later work. An operation takes one with a single lock. It
- * would otherwise allocate memory, take an event and take pinned memory, each with a lock of its
- * own, which takes the host as long as a fifth of a launch.
+ * Entries of work in flight, kept for later work. An operation would otherwise allocate memory, take
+ * an event and take pinned memory, each with a lock of its own. A stream has one entry at hand, so
+ * that its next operation takes it without a lock.
  */
 #include "inflight/spare.h"
 
@@ -15,15 +15,20 @@
 #include "driver/pinned.h"
 #include "stream/event.h"
 
-static cuda_pending *take_kept(cuda_instance *instance, int32_t index) {
-    cuda_device *device = &instance->devices[index];
-    pthread_mutex_lock(&instance->lock);
+/* lock held */
+static cuda_pending *pop(cuda_device *device) {
     cuda_pending *pending = device->spare;
     if (pending != NULL) {
         device->spare = pending->next;
         device->spare_count--;
         pending->next = NULL;
     }
+    return pending;
+}
+
+static cuda_pending *take_kept(cuda_instance *instance, int32_t index) {
+    pthread_mutex_lock(&instance->lock);
+    cuda_pending *pending = pop(&instance->devices[index]);
     pthread_mutex_unlock(&instance->lock);
     return pending;
 }
@@ -42,7 +47,9 @@ static CUresult take_event(cuda_instance *instance, cuda_pending *pending) {
 symmem_status cuda_spare_take(cuda_stream *stream, const char *operation,
                               cuda_pending **pending_p) {
     cuda_instance *instance = stream->instance;
-    cuda_pending *pending = take_kept(instance, stream->device);
+    cuda_pending *pending = atomic_exchange(&stream->ready, NULL);
+    if (pending == NULL)
+        pending = take_kept(instance, stream->device);
     if (pending == NULL)
         pending = calloc(1, sizeof *pending);
     if (pending == NULL)
@@ -56,6 +63,17 @@ symmem_status cuda_spare_take(cuda_stream *stream, const char *operation,
     }
     *pending_p = pending;
     return SYMMEM_OK;
+}
+
+void cuda_spare_prepare(cuda_stream *stream) {
+    if (!stream->given_up && atomic_load(&stream->ready) == NULL)
+        atomic_store(&stream->ready, pop(&stream->instance->devices[stream->device]));
+}
+
+void cuda_spare_leave(cuda_stream *stream) {
+    cuda_pending *ready = atomic_exchange(&stream->ready, NULL);
+    if (ready != NULL)
+        cuda_spare_give(stream->instance, ready);
 }
 
 CUresult cuda_spare_place_fault(cuda_pending *pending) {
@@ -80,7 +98,9 @@ static void clean(cuda_instance *instance, cuda_pending *pending) {
         cuda_event_give(instance, done);
         done = NULL;
     }
+    const int32_t device = pending->device;
     memset(pending, 0, offsetof(cuda_pending, refs));
+    pending->device = device;
     if (block != NULL)
         memset(block, 0, CUDA_SMALL_BLOCK_BYTES);
     pending->block = block;

@@ -164,9 +164,15 @@ static void add_at(cuda_pending *note) {
                     SYMMEM_OK);
 }
 
-static void begin(void) {
+/* As the ends of the stream and of the instance do. */
+static void end_kept(void) {
+    cuda_spare_leave(&stream);
     cuda_spares_end(&instance, 0);
     cuda_kept_events_end(&instance, 0);
+}
+
+static void begin(void) {
+    end_kept();
     memset(&instance, 0, sizeof instance);
     memset(&stream, 0, sizeof stream);
     memset(&device, 0, sizeof device);
@@ -301,8 +307,7 @@ TEST("the end of an operation") {
     add(make_note());
     CU_ASSERT(device.events == 2 && device.destroyed == 0);
     expect_none_left();
-    cuda_spares_end(&instance, 0);
-    cuda_kept_events_end(&instance, 0);
+    end_kept();
 }
 
 /* What is used again begins anew: an entry that an earlier failure has used says nothing of it, and
@@ -329,8 +334,7 @@ TEST("an entry is used again") {
     CU_ASSERT_EQUAL(count, FEW + 1);
     expect_none_left();
     CU_ASSERT_EQUAL(told, 1);
-    cuda_spares_end(&instance, 0);
-    cuda_kept_events_end(&instance, 0);
+    end_kept();
     CU_ASSERT(device.destroyed == FEW + 1 && device.given == FEW + 1);
 }
 
@@ -341,8 +345,7 @@ TEST("many entries are not kept") {
         add(make_note());
     expect_none_left();
     CU_ASSERT(instance.devices[0].spare_count == CUDA_KEPT_ENTRIES);
-    cuda_spares_end(&instance, 0);
-    cuda_kept_events_end(&instance, 0);
+    end_kept();
     CU_ASSERT(instance.devices[0].spare == NULL && device.destroyed == device.events);
 }
 
@@ -355,7 +358,6 @@ TEST("an event is used again") {
         memset(device.over, 0, sizeof device.over);
     }
     CU_ASSERT(device.events == 1 && device.destroyed == 0);
-    cuda_spares_end(&instance, 0);
-    cuda_kept_events_end(&instance, 0);
+    end_kept();
     CU_ASSERT(device.destroyed == 1);
 }
