@@ -156,9 +156,9 @@ typedef struct cuda_stream {
     uint64_t busy_at;    /* under the instance's lock: the last pass that found unfinished work */
     uint64_t asked_at;   /* under the instance's lock: the collection that asked for the newest */
     uint64_t over_to;    /* under the instance's lock: ordered entries up to that number are over */
-    _Atomic uint64_t notes;     /* number of entries so far; changed under the same lock */
+    _Atomic uint64_t notes;        /* number of entries so far; changed under the same lock */
     _Atomic(cuda_pending *) ready; /* spare.c; NULL: none. Filled under the same lock */
-    symmem_error_record record; /* the first failure; status OK: none. Under the same lock */
+    symmem_error_record record;    /* the first failure; status OK: none. Under the same lock */
 } cuda_stream;
 
 /* A signal operation that a kernel runs, and what the host needs to report its failure. Also a

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Entries of work in flight, kept for later work. An operation would otherwise allocate memory, take
- * an event and take pinned memory, each with a lock of its own. A stream has one entry at hand, so
- * that its next operation takes it without a lock.
+ * Entries of work in flight, kept for later work. An operation would otherwise allocate memory,
+ * take an event and take pinned memory, each with a lock of its own. A stream has one entry at
+ * hand, so that its next operation takes it without a lock.
  */
 #include "inflight/spare.h"
 

@@ -6,8 +6,7 @@
 #include "cuda_internal.h"
 
 /* Returns an entry for the stream's next work, with an event. The context need not be current. */
-symmem_status cuda_spare_take(cuda_stream *stream, const char *operation,
-                              cuda_pending **pending_p);
+symmem_status cuda_spare_take(cuda_stream *stream, const char *operation, cuda_pending **pending_p);
 /* After work was added to the stream: has an entry at hand for the next. The instance's lock is
  * held. */
 void cuda_spare_prepare(cuda_stream *stream);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WAYS 4               /* of collectives; a barrier has one of its own */
+#define WAYS 4                  /* of collectives; a barrier has one of its own */
 #define MIX 0x9e3779b97f4a7c15u /* the golden ratio, which spreads values over the highest bits */
 
 struct cuda_plans {
@@ -17,8 +17,7 @@ struct cuda_plans {
 };
 
 static bool is_planned(const symmem_collective *call, const symmem_exec *exec) {
-    return exec->stream != NULL && exec->composite == NULL &&
-           exec->call.kind == SYMMEM_CALL_NONE &&
+    return exec->stream != NULL && exec->composite == NULL && exec->call.kind == SYMMEM_CALL_NONE &&
            (call == NULL || (call->size >= sizeof *call && call->kind != SYMMEM_CALL_ALL_TO_ALL));
 }
 

@@ -237,8 +237,8 @@ static bool only_enqueues(const symmem_exec *exec) {
 static symmem_status run(cuda_instance *instance, const symmem_peers *peers,
                          const symmem_exec *exec, cuda_launch *launch) {
     const bool is_there = only_enqueues(exec) && cuda_is_entered(instance, peers->device);
-    symmem_status status = is_there ? SYMMEM_OK
-                                    : cuda_enter(instance, peers->device, launch->signal.operation);
+    symmem_status status =
+        is_there ? SYMMEM_OK : cuda_enter(instance, peers->device, launch->signal.operation);
     if (status != SYMMEM_OK)
         return status;
     status = exec->stream == NULL ? run_now(instance, peers->device, launch, exec)

@@ -15,7 +15,7 @@ typedef struct cuda_launch {
     bool begun; /* set by enqueue: a kernel is enqueued, so a later failure is a fault */
     /* its kernels cannot be stopped: without a stream it is waited for, without a deadline */
     bool stays;
-    cuda_pending *orphan; /* without a stream: the entry in case it is abandoned */
+    cuda_pending *orphan;   /* without a stream: the entry in case it is abandoned */
     struct cuda_plan *plan; /* where its launch is kept, or is from (plan.h); NULL: nowhere */
 } cuda_launch;
 

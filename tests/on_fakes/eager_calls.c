@@ -57,16 +57,12 @@ static void count(void (*call)(void), asked *each) {
 /* is_there: the thread works in the device's context already. */
 static void expect_calls(const char *what, void (*call)(void), bool is_there) {
     const int once = is_there ? 0 : 1;
-    asked each[] = {{"cuCtxGetCurrent", 1, 0},
-                    {"cuCtxPushCurrent", once, 0},
-                    {"cuCtxPopCurrent", once, 0},
-                    {"cuThreadExchangeStreamCaptureMode", 2 * once, 0},
-                    {"cuStreamGetCaptureInfo", 1, 0},
-                    {"cuEventQuery", 0, 0},
-                    {"cuEventCreate", 0, 0},
-                    {"cuEventRecord", 1, 0},
-                    {"cuLaunchKernel", 1, 0},
-                    {NULL, 0, 0}};
+    asked each[] = {
+        {"cuCtxGetCurrent", 1, 0},        {"cuCtxPushCurrent", once, 0},
+        {"cuCtxPopCurrent", once, 0},     {"cuThreadExchangeStreamCaptureMode", 2 * once, 0},
+        {"cuStreamGetCaptureInfo", 1, 0}, {"cuEventQuery", 0, 0},
+        {"cuEventCreate", 0, 0},          {"cuEventRecord", 1, 0},
+        {"cuLaunchKernel", 1, 0},         {NULL, 0, 0}};
     count(call, each); /* the events that are needed at once are made */
     count(call, each);
     for (const asked *one = each; one->name != NULL; one++) {
@@ -104,7 +100,7 @@ static void find_entry(const char *name, void *entry_p, size_t bytes) {
 static CUcontext primary;
 
 static void work_in_context(void) {
-    CUresult (*retain)(CUcontext *context, CUdevice device);
+    CUresult (*retain)(CUcontext * context, CUdevice device);
     CUresult (*push)(CUcontext context);
     find_entry("cuDevicePrimaryCtxRetain", &retain, sizeof retain);
     find_entry("cuCtxPushCurrent", &push, sizeof push);
@@ -115,7 +111,7 @@ static void work_in_context(void) {
 static void leave_context(void) {
     CUcontext popped = NULL;
     CUresult (*release)(CUdevice device);
-    CUresult (*pop)(CUcontext *context);
+    CUresult (*pop)(CUcontext * context);
     find_entry("cuDevicePrimaryCtxRelease", &release, sizeof release);
     find_entry("cuCtxPopCurrent", &pop, sizeof pop);
     expect(pop(&popped) == CUDA_SUCCESS && popped == primary, "another context");
