@@ -15,6 +15,14 @@
 #include "driver/pinned.h"
 #include "stream/event.h"
 
+/* An entry whose event the core had takes one that has come back. lock held. */
+static void give_event(cuda_device *device, cuda_pending *pending) {
+    if (pending->done != NULL || device->event_count == 0)
+        return;
+    pending->done = device->events[--device->event_count];
+    atomic_store(&pending->done->users, 1);
+}
+
 /* lock held */
 static cuda_pending *pop(cuda_device *device) {
     cuda_pending *pending = device->spare;
@@ -22,6 +30,7 @@ static cuda_pending *pop(cuda_device *device) {
         device->spare = pending->next;
         device->spare_count--;
         pending->next = NULL;
+        give_event(device, pending);
     }
     return pending;
 }

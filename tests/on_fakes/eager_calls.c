@@ -70,6 +70,7 @@ static void expect_calls(const char *what, void (*call)(void), bool is_there) {
         expect(one->least <= one->most, "%s: %d x %s and not %d", what, one->least, one->name,
                one->most);
     }
+    expect(each[1].least == once, "%s: in the wrong context", what);
 }
 
 /* Before the watcher looks, which it may do in between a few times at most. */
@@ -99,23 +100,24 @@ static void find_entry(const char *name, void *entry_p, size_t bytes) {
 
 static CUcontext primary;
 
-static void work_in_context(void) {
+static void work_in_context(CUdevice device) {
     CUresult (*retain)(CUcontext * context, CUdevice device);
     CUresult (*push)(CUcontext context);
     find_entry("cuDevicePrimaryCtxRetain", &retain, sizeof retain);
     find_entry("cuCtxPushCurrent", &push, sizeof push);
-    expect(retain(&primary, 0) == CUDA_SUCCESS && push(primary) == CUDA_SUCCESS, "the context");
+    expect(retain(&primary, device) == CUDA_SUCCESS && push(primary) == CUDA_SUCCESS,
+           "the context");
 }
 
 /* It is the program's as before. */
-static void leave_context(void) {
+static void leave_context(CUdevice device) {
     CUcontext popped = NULL;
     CUresult (*release)(CUdevice device);
     CUresult (*pop)(CUcontext * context);
     find_entry("cuDevicePrimaryCtxRelease", &release, sizeof release);
     find_entry("cuCtxPopCurrent", &pop, sizeof pop);
     expect(pop(&popped) == CUDA_SUCCESS && popped == primary, "another context");
-    expect(release(0) == CUDA_SUCCESS, "the release");
+    expect(release(device) == CUDA_SUCCESS, "the release");
 }
 
 int main(void) {
@@ -127,14 +129,18 @@ int main(void) {
     own.words = tensor_at(memory, kDLFloat, 1, &own.count);
     expect_calls("all-reduce", reduce, false);
     expect_calls("barrier", meet, false);
-    work_in_context();
+    work_in_context(1);
+    expect_calls("all-reduce in another context", reduce, false);
+    leave_context(1);
+    work_in_context(0);
     expect_calls("all-reduce in the context", reduce, true);
     expect_calls("barrier in the context", meet, true);
     expect_told_at_once();
-    leave_context();
+    leave_context(0);
     free_both(own.context, own.handle, memory);
     end_stream(own.stream);
     need(symmem_finalize(own.context), "finalize");
     symmem_context_free(own.context);
+    expect_count(fake_calls("cuEventDestroy"), fake_calls("cuEventCreate"), "events given back");
     return checks_end();
 }

@@ -25,7 +25,7 @@ enum { FEW = 4, MOST = 300 };
 
 /* An event is its number from 1 on. */
 static struct device {
-    int events, queries, destroyed, blocks, given;
+    int events, queries, destroyed, blocks, given, entered;
     bool over[2 * MOST];
     bool marks_none;
     cuda_pending *meanwhile; /* another thread's, marked and noted while the next mark returns */
@@ -106,6 +106,7 @@ CUresult cuda_small_block_take(const cuda_driver *driver, void **piece_p) {
 }
 
 bool cuda_reenter(const cuda_instance *instance, int32_t index) {
+    device.entered++;
     return true;
 }
 
@@ -310,6 +311,28 @@ TEST("the end of an operation") {
     end_kept();
 }
 
+/* The core has the end of the last operation, and gives back that of the one before it. None of
+ * them enters the context for an event. */
+TEST("one operation after the other") {
+    void *end = NULL, *last = NULL;
+    begin();
+    for (int i = 0; i < 3 * FEW; i++) {
+        const int before = device.entered;
+        cuda_pending *note = make_note();
+        CU_ASSERT(i < FEW || device.entered == before);
+        CU_ASSERT_EQUAL(cuda_pending_add(note, NULL, &(cuda_needs){.end_p = &end}, "barrier"),
+                        SYMMEM_OK);
+        if (last != NULL)
+            cuda_event_give(&instance, last);
+        last = end;
+        expect_none_left();
+        memset(device.over, 0, sizeof device.over);
+    }
+    cuda_event_give(&instance, last);
+    end_kept();
+    CU_ASSERT(device.events <= 3 && device.destroyed == device.events);
+}
+
 static void expect_new_entries(int32_t wanted) {
     int32_t count = 0;
     for (const cuda_pending *next = instance.pending; next != NULL; next = next->next) {
@@ -341,6 +364,9 @@ TEST("an entry is used again") {
     expect_new_entries(FEW + 1);
     expect_none_left();
     CU_ASSERT_EQUAL(told, 1);
+    add_at(make_note()); /* another one is at hand then */
+    CU_ASSERT_PTR_NOT_NULL(atomic_load(&stream.ready));
+    expect_none_left();
     end_kept();
     CU_ASSERT(device.destroyed == FEW + 1 && device.given == FEW + 1);
 }
