@@ -19,6 +19,7 @@
 #include "driver/fabric.h"
 #include "driver/image.h"
 #include "inflight/inflight.h"
+#include "inflight/spare.h"
 #include "signal/launch_timeout.h"
 #include "watcher.h"
 #include "memory/imports.h"
@@ -161,6 +162,7 @@ static void release_kept(cuda_instance *instance) {
         if (instance->devices[i].context == NULL)
             continue;
         const bool entered = cuda_reenter(instance, i);
+        cuda_spares_end(instance, i);
         cuda_kept_events_end(instance, i);
         cuda_granule_close(instance, i);
         cuda_imports_close(instance, i);

@@ -59,6 +59,7 @@ struct cuda_mapping;
 
 #define CUDA_KEPT_IMPORTS 16
 #define CUDA_KEPT_EVENTS 128
+#define CUDA_KEPT_ENTRIES 128
 
 /* Opened at its first use, so that ranks do not load every device of the host. */
 typedef struct cuda_device {
@@ -80,6 +81,8 @@ typedef struct cuda_device {
     cuda_private_stream *private_streams;        /* idle ones */
     struct cuda_event *events[CUDA_KEPT_EVENTS]; /* event.c; under the instance's lock */
     int32_t event_count;
+    struct cuda_pending *spare; /* inflight.c; the same */
+    int32_t spare_count;
 } cuda_device;
 
 /* Pinned memory in blocks of two sizes, because the driver's own calls may wait for running
@@ -94,6 +97,7 @@ typedef struct cuda_graph_end cuda_graph_end;
 typedef struct cuda_staging cuda_staging;
 typedef struct cuda_graph cuda_graph;
 typedef struct cuda_blas cuda_blas;
+typedef struct cuda_plans cuda_plans;
 typedef struct cuda_mapping cuda_mapping;
 
 typedef struct cuda_instance {
@@ -152,8 +156,9 @@ typedef struct cuda_stream {
     uint64_t busy_at;    /* under the instance's lock: the last pass that found unfinished work */
     uint64_t asked_at;   /* under the instance's lock: the collection that asked for the newest */
     uint64_t over_to;    /* under the instance's lock: ordered entries up to that number are over */
-    _Atomic uint64_t notes;     /* number of entries so far */
-    symmem_error_record record; /* the first failure; status OK: none. Under the same lock */
+    _Atomic uint64_t notes;        /* number of entries so far; changed under the same lock */
+    _Atomic(cuda_pending *) ready; /* spare.c; NULL: none. Filled under the same lock */
+    symmem_error_record record;    /* the first failure; status OK: none. Under the same lock */
 } cuda_stream;
 
 /* A signal operation that a kernel runs, and what the host needs to report its failure. Also a
@@ -226,8 +231,9 @@ struct cuda_pending {
     cuda_staging *staging;
     cuda_signal_op signal; /* fault NULL: another operation */
     bool told;
-    symmem_ref refs[CUDA_MAX_REFS];
+    symmem_cuda_fault *block; /* for a launch's fault; stays with the entry. NULL: none yet */
     int32_t ref_count;
+    symmem_ref refs[CUDA_MAX_REFS]; /* last: the others are cleared for the next work */
 };
 
 /* Whether this rank's device has NVLink to the others', for LL: links.c. */
@@ -242,6 +248,7 @@ typedef struct cuda_peers {
     symmem_cuda_control *control;
     cuda_links links;
     size_t block_bytes; /* of the shared memory, or of memory with as much signal state */
+    cuda_plans **plans; /* plan.c: each channel's, under its order; NULL: none are kept */
 } cuda_peers;
 
 #endif

@@ -8,6 +8,7 @@
 #include "collective/algorithm.h"
 #include "collective/collective.h"
 #include "signal/composite.h"
+#include "signal/plan.h"
 #include "driver/error.h"
 #include "signal/signal.h"
 #include "memory/multicast.h"
@@ -90,8 +91,12 @@ static void fill_arguments(collective_launch *c) {
 /* --- launches ----------------------------------------------------------------------- */
 
 static CUresult launch(const cuda_instance *instance, collective_launch *c, CUfunction kernel,
-                       unsigned int blocks, unsigned int threads, void *args, CUstream native) {
-    CUresult result = cuda_launch_kernel(instance, kernel, blocks, threads, args, native);
+                       unsigned int blocks, unsigned int threads, const cuda_arguments *args,
+                       CUstream native) {
+    cuda_plan_forget(&c->launch);
+    CUresult result = cuda_launch_kernel(instance, kernel, blocks, threads, args->all, native);
+    if (result == CUDA_SUCCESS)
+        cuda_plan_note(&c->launch, kernel, blocks, threads, args);
     c->launch.begun = c->launch.begun || result == CUDA_SUCCESS;
     return result;
 }
@@ -106,7 +111,8 @@ static CUresult write_split_table(const cuda_instance *instance, collective_laun
         size_t count = words - at < SYMMEM_CUDA_MAX_WORDS ? words - at : SYMMEM_CUDA_MAX_WORDS;
         symmem_cuda_store_words_args args = {.to = c->split_table + at, .count = (uint32_t)count};
         memcpy(args.words, c->words + at, count * sizeof args.words[0]);
-        result = launch(instance, c, c->store_words, 1, SYMMEM_CUDA_MAX_WORDS, &args, native);
+        result = launch(instance, c, c->store_words, 1, SYMMEM_CUDA_MAX_WORDS,
+                        &(cuda_arguments){&args, sizeof args, NULL}, native);
     }
     return result;
 }
@@ -123,14 +129,14 @@ static CUresult run_step(const cuda_instance *instance, collective_launch *c,
     symmem_cuda_signal_args *signal = &c->args.signal;
     signal->phase = step->first ? SYMMEM_CUDA_FIRST : SYMMEM_CUDA_LATER;
     if (step->kind == SYMMEM_CUDA_SYNC)
-        return launch(instance, c, c->barrier, 1, cuda_barrier_threads(signal->world_size), signal,
-                      native);
+        return launch(instance, c, c->barrier, 1, cuda_barrier_threads(signal->world_size),
+                      &(cuda_arguments){signal, sizeof *signal, signal}, native);
     size_t bytes = symmem_cuda_step_bytes(&c->args.job, step, part_bytes(c));
     if (bytes == 0 && step->kind != SYMMEM_CUDA_AGREE)
         return CUDA_SUCCESS;
     c->args.step = *step;
     return launch(instance, c, c->kernel, cuda_blocks_for(bytes), SYMMEM_CUDA_COLLECTIVE_THREADS,
-                  &c->args, native);
+                  &CUDA_ARGUMENTS(c->args), native);
 }
 
 /* --- fast kernels for the common cases --------------------------------------------- */
@@ -208,8 +214,8 @@ static CUresult launch_fast(const cuda_instance *instance, collective_launch *c,
                   two    ? c->fast.blocks_of_two
                   : wide ? c->fast.wide
                          : c->fast.blocks,
-                  blocks, wide ? SYMMEM_CUDA_WIDE_THREADS : SYMMEM_CUDA_COLLECTIVE_THREADS, args,
-                  native);
+                  blocks, wide ? SYMMEM_CUDA_WIDE_THREADS : SYMMEM_CUDA_COLLECTIVE_THREADS,
+                  &CUDA_ARGUMENTS(*args), native);
 }
 
 static CUresult enqueue_per_block(const cuda_instance *instance, collective_launch *c,
@@ -230,7 +236,8 @@ static CUresult enqueue_per_block(const cuda_instance *instance, collective_laun
         c->args.job.checking ? SYMMEM_CUDA_PER_BLOCK_AFTER_BARRIER : SYMMEM_CUDA_PER_BLOCK;
     if (c->args.job.checking)
         c->args.signal.phase = SYMMEM_CUDA_LATER;
-    return launch(instance, c, c->kernel, blocks, SYMMEM_CUDA_COLLECTIVE_THREADS, &c->args, native);
+    return launch(instance, c, c->kernel, blocks, SYMMEM_CUDA_COLLECTIVE_THREADS,
+                  &CUDA_ARGUMENTS(c->args), native);
 }
 
 static CUfunction fast_ll_kernel(const collective_launch *c) {
@@ -264,7 +271,7 @@ static CUresult enqueue_general(const cuda_instance *instance, collective_launch
     c->args.algorithm = (int32_t)algorithm + (checking ? 1 : 0); /* the same, AFTER_BARRIER */
     if (checking)
         c->args.signal.phase = SYMMEM_CUDA_LATER;
-    return launch(instance, c, c->kernel, blocks, threads, &c->args, native);
+    return launch(instance, c, c->kernel, blocks, threads, &CUDA_ARGUMENTS(c->args), native);
 }
 
 static CUresult enqueue_ll(const cuda_instance *instance, collective_launch *c,
@@ -275,10 +282,10 @@ static CUresult enqueue_ll(const cuda_instance *instance, collective_launch *c,
     c->args.rounds.units = chosen->rounds.units;
     if (fast_moves(c, &moves))
         return launch(instance, c, c->moves[chosen->rounds.units == SYMMEM_CUDA_SHORT_UNITS],
-                      chosen->blocks, SYMMEM_CUDA_LL_THREADS, &moves, native);
+                      chosen->blocks, SYMMEM_CUDA_LL_THREADS, &CUDA_ARGUMENTS(moves), native);
     if (fast_ll(c, &fast))
-        return launch(instance, c, fast_ll_kernel(c), chosen->blocks, SYMMEM_CUDA_LL_THREADS, &fast,
-                      native);
+        return launch(instance, c, fast_ll_kernel(c), chosen->blocks, SYMMEM_CUDA_LL_THREADS,
+                      &CUDA_ARGUMENTS(fast), native);
     return enqueue_general(instance, c, chosen->blocks, SYMMEM_CUDA_LL_THREADS, SYMMEM_CUDA_LL,
                            native);
 }
@@ -288,11 +295,11 @@ static CUresult enqueue_chunked(const cuda_instance *instance, collective_launch
     symmem_cuda_ll_args fast;
     symmem_cuda_moves_args moves;
     if (fast_moves(c, &moves))
-        return launch(instance, c, c->chunked_moves, blocks, SYMMEM_CUDA_CHUNK_THREADS, &moves,
-                      native);
+        return launch(instance, c, c->chunked_moves, blocks, SYMMEM_CUDA_CHUNK_THREADS,
+                      &CUDA_ARGUMENTS(moves), native);
     if (fast_ll(c, &fast))
-        return launch(instance, c, c->fast.chunks, blocks, SYMMEM_CUDA_CHUNK_THREADS, &fast,
-                      native);
+        return launch(instance, c, c->fast.chunks, blocks, SYMMEM_CUDA_CHUNK_THREADS,
+                      &CUDA_ARGUMENTS(fast), native);
     return enqueue_general(instance, c, blocks, SYMMEM_CUDA_COLLECTIVE_THREADS, SYMMEM_CUDA_CHUNKS,
                            native);
 }
@@ -323,8 +330,8 @@ static CUresult launch_chosen(const cuda_instance *instance, collective_launch *
     if (chosen->algorithm == SYMMEM_CUDA_ONE_STEP)
         return enqueue_steps(instance, c, native);
     c->args.algorithm = SYMMEM_CUDA_ONE_BLOCK;
-    return launch(instance, c, c->kernel, chosen->blocks, SYMMEM_CUDA_COLLECTIVE_THREADS, &c->args,
-                  native);
+    return launch(instance, c, c->kernel, chosen->blocks, SYMMEM_CUDA_COLLECTIVE_THREADS,
+                  &CUDA_ARGUMENTS(c->args), native);
 }
 
 static CUresult enqueue_collective(cuda_instance *instance, cuda_launch *opaque, CUstream native) {
@@ -366,19 +373,12 @@ static void prepare(const cuda_instance *instance, const symmem_peers *peers, in
         (uint64_t *)(void *)((char *)peers->signals[peers->rank] + job->split_table_at);
 }
 
-symmem_status cuda_collective(void *opaque, const symmem_peers *peers, int32_t channel,
-                              const symmem_collective *call, const symmem_exec *exec) {
-    cuda_instance *instance = opaque;
-    collective_launch c = {.words = NULL};
+/* For the first time, or without a plan. */
+static symmem_status run_new(cuda_instance *instance, const symmem_peers *peers, int32_t channel,
+                             const symmem_collective *call, const symmem_exec *exec,
+                             cuda_plan *plan) {
+    collective_launch c = {.launch = {.plan = plan}};
     uint64_t *words = NULL;
-#ifdef SYMMEM_CUDA_MULTICAST
-    if (cuda_is_multimem(call->kind))
-        return cuda_multimem_collective(instance, peers, channel, call, exec);
-#endif
-    if (!symmem_cuda_supports(call->kind))
-        return instance->host->fail(instance->host, SYMMEM_UNSUPPORTED, 0, call->name,
-                                    "this backend has no such collective");
-    (void)cuda_failpoint(instance, "cuda.collective*"); /* peers have counted on this rank by now */
     prepare(instance, peers, channel, call, exec, &c);
     if (call->kind == SYMMEM_CALL_ALL_TO_ALL) {
         words = malloc(sizeof *words * SYMMEM_CUDA_SPLIT_TABLE_WORDS(peers->world_size));
@@ -392,4 +392,21 @@ symmem_status cuda_collective(void *opaque, const symmem_peers *peers, int32_t c
     symmem_status status = cuda_launch_run(instance, peers, -1, channel, exec, &c.launch);
     free(words);
     return status;
+}
+
+symmem_status cuda_collective(void *opaque, const symmem_peers *peers, int32_t channel,
+                              const symmem_collective *call, const symmem_exec *exec) {
+    cuda_instance *instance = opaque;
+#ifdef SYMMEM_CUDA_MULTICAST
+    if (cuda_is_multimem(call->kind))
+        return cuda_multimem_collective(instance, peers, channel, call, exec);
+#endif
+    if (!symmem_cuda_supports(call->kind))
+        return instance->host->fail(instance->host, SYMMEM_UNSUPPORTED, 0, call->name,
+                                    "this backend has no such collective");
+    (void)cuda_failpoint(instance, "cuda.collective*"); /* peers have counted on this rank by now */
+    cuda_plan *plan = cuda_plan_of(peers, channel, call, exec);
+    if (plan != NULL && plan->kernel != NULL)
+        return cuda_launch_planned(instance, peers, channel, exec, plan, call->name);
+    return run_new(instance, peers, channel, call, exec, plan);
 }

@@ -48,6 +48,12 @@ bool cuda_reenter(const cuda_instance *instance, int32_t index) {
     return cuda_push(&instance->driver, instance->devices[index].context) == CUDA_SUCCESS;
 }
 
+bool cuda_is_entered(const cuda_instance *instance, int32_t index) {
+    CUcontext current = NULL;
+    return instance->driver.CtxGetCurrent(&current) == CUDA_SUCCESS && current != NULL &&
+           current == instance->devices[index].context;
+}
+
 void cuda_leave(const cuda_instance *instance) {
     cuda_pop(&instance->driver);
 }

@@ -36,6 +36,7 @@ static const entry_point entry_points[] = {
     ENTRY(DevicePrimaryCtxRelease, 11000),
     ENTRY(CtxPushCurrent, 4000),
     ENTRY(CtxPopCurrent, 4000),
+    ENTRY(CtxGetCurrent, 4000),
     ENTRY(CtxGetDevice, 2000),
     OPTIONAL(CtxGetId, 12000),
     ENTRY(ModuleLoadData, 2000),

@@ -25,6 +25,7 @@ typedef struct cuda_driver {
     __typeof__(cuDevicePrimaryCtxRelease) *DevicePrimaryCtxRelease;
     __typeof__(cuCtxPushCurrent) *CtxPushCurrent;
     __typeof__(cuCtxPopCurrent) *CtxPopCurrent;
+    __typeof__(cuCtxGetCurrent) *CtxGetCurrent;
     __typeof__(cuCtxGetDevice) *CtxGetDevice;
     __typeof__(cuCtxGetId) *CtxGetId; /* NULL: the driver has none */
     __typeof__(cuModuleLoadData) *ModuleLoadData;

@@ -17,6 +17,7 @@
 #include "driver/pinned.h"
 #include "driver/staging.h"
 #include "inflight/chunk_wait.h"
+#include "inflight/spare.h"
 #include "stream/foreign_capture.h"
 #include "stream/graph.h"
 #include "stream/stream.h"
@@ -83,33 +84,14 @@ void cuda_watch_peers(const cuda_signal_op *signal) {
 
 /* --- pending work ------------------------------------------------------------------- */
 
-/* Also if the context is lost. */
-static void free_pending(cuda_instance *instance, cuda_pending *pending) {
-    if (pending->done != NULL)
-        cuda_event_give(instance, pending->done);
-    free(pending);
-}
-
 symmem_status cuda_pending_make(cuda_stream *stream, const char *operation,
                                 cuda_pending **pending_p) {
-    cuda_instance *instance = stream->instance;
-    cuda_pending *pending = calloc(1, sizeof *pending);
-    if (pending == NULL)
-        return cuda_no_memory(instance, operation);
-    pending->device = stream->device;
-    pending->stream = stream;
-    CUresult result = cuda_event_take(instance, stream->device, &pending->done);
-    if (result != CUDA_SUCCESS) {
-        free(pending);
-        return cuda_fail(instance, result, operation);
-    }
-    *pending_p = pending;
-    return SYMMEM_OK;
+    return cuda_spare_take(stream, operation, pending_p);
 }
 
 void cuda_pending_drop(cuda_instance *instance, cuda_pending *pending) {
     if (pending != NULL)
-        free_pending(instance, pending);
+        cuda_spare_give(instance, pending);
 }
 
 static CUresult mark(cuda_instance *instance, cuda_pending *pending) {
@@ -136,9 +118,12 @@ static CUresult mark_or_wait(cuda_instance *instance, cuda_pending *pending,
                              const cuda_signal_op *signal) {
     const cuda_stream *stream = pending->stream;
     const CUresult result = mark(instance, pending);
-    if (result != CUDA_SUCCESS && !stream->given_up)
-        pending->ended =
-            is_end(cuda_wait_idle(instance, stream->native, instance->late_ms, signal));
+    if (result == CUDA_SUCCESS || stream->given_up)
+        return result;
+    const bool entered = cuda_reenter(instance, pending->device); /* see context.c for queries */
+    pending->ended = is_end(cuda_wait_idle(instance, stream->native, instance->late_ms, signal));
+    if (entered)
+        cuda_leave(instance);
     return result;
 }
 
@@ -146,7 +131,7 @@ symmem_status cuda_pending_add(cuda_pending *pending, const symmem_exec *exec,
                                const cuda_needs *needs, const char *operation) {
     cuda_stream *stream = pending->stream;
     cuda_instance *instance = stream->instance;
-    const uint64_t notes = atomic_load(&stream->notes);
+    const uint64_t notes = atomic_load_explicit(&stream->notes, memory_order_acquire);
     const CUresult result = mark_or_wait(instance, pending, needs->signal);
     if (result != CUDA_SUCCESS)
         cuda_staging_give_up(needs->staging);
@@ -165,7 +150,10 @@ symmem_status cuda_pending_add(cuda_pending *pending, const symmem_exec *exec,
         *needs->end_p = pending->done;
     }
     pending->number = ++instance->last_number;
-    pending->unordered = atomic_fetch_add(&stream->notes, 1) != notes;
+    const uint64_t last = atomic_load_explicit(&stream->notes, memory_order_relaxed);
+    pending->unordered = last != notes;
+    /* release; pairs with: the load before a mark */
+    atomic_store_explicit(&stream->notes, last + 1, memory_order_release);
     stream->users++;
     if (stream->users > (stream->trim_at > 0 ? stream->trim_at : TRIM))
         atomic_store(&stream->crowded, true);
@@ -175,6 +163,7 @@ symmem_status cuda_pending_add(cuda_pending *pending, const symmem_exec *exec,
     instance->pending_end = &pending->next;
     atomic_fetch_add(&instance->pending_count, 1);
     pthread_cond_signal(&instance->work);
+    cuda_spare_prepare(stream);
     pthread_mutex_unlock(&instance->lock);
     if (result == CUDA_SUCCESS || needs->told) /* the reason of the failure has been reported */
         return SYMMEM_OK;
@@ -185,15 +174,21 @@ bool cuda_pending_rest(cuda_pending *pending, const symmem_exec *exec, const cud
                        const char *operation) {
     cuda_instance *instance = pending->stream->instance;
     cuda_needs all = *needs;
+    const bool entered = cuda_reenter(instance, pending->device);
     CUresult result =
         cuda_wait_idle(instance, pending->stream->native, instance->late_ms, needs->signal);
+    if (entered)
+        cuda_leave(instance);
     if (result != CUDA_SUCCESS)
         cuda_staging_give_up(needs->staging);
     all.told = true;
-    if (result == CUDA_ERROR_NOT_READY)
+    if (result == CUDA_ERROR_NOT_READY) {
         (void)cuda_pending_add(pending, exec, &all, operation);
-    else
-        free_pending(instance, pending);
+        return false;
+    }
+    if (result != CUDA_SUCCESS)
+        pending->block = NULL; /* a kernel may still write there */
+    cuda_spare_give(instance, pending);
     return result == CUDA_SUCCESS;
 }
 
@@ -428,7 +423,8 @@ static void finish(cuda_instance *instance, cuda_pending *pending) {
     cuda_forget_fault(instance, &pending->signal);
     if (!pending->told)
         cuda_check_fault(pending->stream, &pending->signal);
-    cuda_small_block_give(pending->signal.fault);
+    if (pending->signal.fault != pending->block)
+        cuda_small_block_give(pending->signal.fault);
     cuda_staging_give(pending->staging);
     if (pending->graph != NULL) {
         look_at_launch(instance, pending);
@@ -437,7 +433,7 @@ static void finish(cuda_instance *instance, cuda_pending *pending) {
     for (int32_t i = 0; i < pending->ref_count; i++)
         pending->refs[i].release(pending->refs[i].object);
     cuda_stream_drop(pending->stream);
-    free_pending(instance, pending);
+    cuda_spare_give(instance, pending);
     atomic_fetch_sub(&instance->pending_count, 1);
 }
 

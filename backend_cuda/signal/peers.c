@@ -14,6 +14,7 @@
 #include "memory/scratch.h"
 #include "driver/staging.h"
 #include "signal/links.h"
+#include "signal/plan.h"
 #include "stream/stream.h"
 
 #define REST_MS 100u /* when several processes share a device, its time slice comes late */
@@ -121,6 +122,8 @@ symmem_status cuda_peers_open(void *opaque, symmem_peers *peers, void **buffers_
         goto free_own;
     CUresult result = open_own(instance, peers, own);
     cuda_leave(instance);
+    /* Without memory no launch is kept. */
+    own->plans = calloc((size_t)peers->channel_count, sizeof(cuda_plans *));
     if (result != CUDA_SUCCESS) {
         status = fail(instance, result, "rendezvous");
         goto free_own;
@@ -130,6 +133,7 @@ symmem_status cuda_peers_open(void *opaque, symmem_peers *peers, void **buffers_
     *pads_dev_p = (void *)(uintptr_t)(own->tables + sizeof(void *) * (size_t)peers->world_size);
     return SYMMEM_OK;
 free_own:
+    free(own->plans);
     free(own);
     return status;
 }
@@ -164,6 +168,7 @@ void cuda_peers_close(void *opaque, symmem_peers *peers) {
         cuda_leave(instance);
     }
     cuda_small_block_give(own->control);
+    cuda_plans_free(own, peers->channel_count);
     free(own);
 }
 

@@ -4,10 +4,12 @@
 
 #include "signal/signal.h"
 #include "signal/composite.h"
+#include "signal/plan.h"
 #include "driver/context.h"
 #include "driver/device.h"
 #include "driver/error.h"
 #include "inflight/inflight.h"
+#include "inflight/spare.h"
 #include "signal/launch_timeout.h"
 #include "driver/pinned.h"
 #include "stream/foreign_capture.h"
@@ -32,7 +34,12 @@ CUresult cuda_launch_kernel(const cuda_instance *instance, CUfunction kernel, un
 }
 
 static CUresult enqueue_one(cuda_instance *instance, cuda_launch *launch, CUstream native) {
-    return cuda_launch_kernel(instance, launch->kernel, 1, launch->threads, &launch->args, native);
+    const cuda_arguments args = {&launch->args, sizeof launch->args, &launch->args};
+    const CUresult result =
+        cuda_launch_kernel(instance, launch->kernel, 1, launch->threads, &launch->args, native);
+    if (result == CUDA_SUCCESS)
+        cuda_plan_note(launch, launch->kernel, 1, launch->threads, &args);
+    return result;
 }
 
 bool cuda_small_barrier_of(const cuda_launch *launch, symmem_cuda_small_barrier *small) {
@@ -84,17 +91,32 @@ static CUresult enqueue_now(cuda_instance *instance, int32_t device, cuda_launch
     return result;
 }
 
+static void set_fault(cuda_launch *launch, symmem_cuda_fault *fault) {
+    launch->signal.fault = fault;
+    launch->args.fault = fault;
+}
+
+static CUresult take_fault(const cuda_instance *instance, cuda_launch *launch) {
+    void *block = NULL;
+    const CUresult result = cuda_small_block_take(&instance->driver, &block);
+    set_fault(launch, block);
+    return result;
+}
+
 static symmem_status run_now(cuda_instance *instance, int32_t device, cuda_launch *launch,
                              const symmem_exec *exec) {
     const char *operation = launch->signal.operation;
     CUresult ended = CUDA_SUCCESS;
     symmem_status status = SYMMEM_OK;
+    CUresult result = take_fault(instance, launch);
+    if (result != CUDA_SUCCESS)
+        return cuda_fail(instance, result, operation);
     launch->orphan = cuda_orphan_make(instance, device);
     if (launch->orphan == NULL) {
         cuda_small_block_give(launch->signal.fault);
         return cuda_no_memory(instance, operation);
     }
-    CUresult result = enqueue_now(instance, device, launch, exec, &ended, &status);
+    result = enqueue_now(instance, device, launch, exec, &ended, &status);
     cuda_orphan_drop(launch->orphan);
     if (result != CUDA_SUCCESS || (ended != CUDA_SUCCESS && ended != CUDA_ERROR_NOT_READY)) {
         cuda_forget_fault(instance, &launch->signal);
@@ -109,6 +131,28 @@ static symmem_status run_now(cuda_instance *instance, int32_t device, cuda_launc
     status = cuda_take_fault(&launch->signal, &record);
     cuda_small_block_give(launch->signal.fault);
     return status;
+}
+
+/* Makes what the launch needs beside its kernels: an entry, unless the stream captures, and a place
+ * for a fault, which is the entry's if there is one. */
+static symmem_status make_entry(cuda_instance *instance, cuda_stream *stream, uint64_t capture,
+                                cuda_launch *launch, cuda_pending **pending_p) {
+    const char *operation = launch->signal.operation;
+    CUresult result;
+    if (capture != 0) {
+        result = take_fault(instance, launch);
+        return result == CUDA_SUCCESS ? SYMMEM_OK : cuda_fail(instance, result, operation);
+    }
+    symmem_status status = cuda_pending_make(stream, operation, pending_p);
+    if (status != SYMMEM_OK)
+        return status;
+    result = cuda_spare_place_fault(*pending_p);
+    if (result == CUDA_SUCCESS) {
+        set_fault(launch, (*pending_p)->block);
+        return SYMMEM_OK;
+    }
+    cuda_pending_drop(instance, *pending_p);
+    return cuda_fail(instance, result, operation);
 }
 
 /* `pending`: of this launch, NULL if the stream captures. Returns false if the caller does not own
@@ -134,12 +178,10 @@ static symmem_status run_on(cuda_instance *instance, cuda_stream *stream, cuda_l
     uint64_t id = 0;
     cuda_trim(stream);
     symmem_status status = cuda_capture_join(instance, exec, operation, &id);
-    if (status == SYMMEM_OK && id == 0)
-        status = cuda_pending_make(stream, operation, &pending);
-    if (status != SYMMEM_OK) {
-        cuda_small_block_give(launch->signal.fault);
+    if (status == SYMMEM_OK)
+        status = make_entry(instance, stream, id, launch, &pending);
+    if (status != SYMMEM_OK)
         return status;
-    }
     CUresult result = cuda_composite_begin(instance, exec, stream->native);
     if (result == CUDA_SUCCESS)
         result = launch->enqueue(instance, launch, stream->native);
@@ -148,26 +190,24 @@ static symmem_status run_on(cuda_instance *instance, cuda_stream *stream, cuda_l
                        : cuda_pending_add(pending, exec, &needs, operation);
     if (id != 0)
         cuda_captured_rest(instance, id, exec);
-    if (end_failed(instance, launch, pending, exec))
+    if (end_failed(instance, launch, pending, exec) && id != 0)
         cuda_small_block_give(launch->signal.fault);
     return cuda_fail(instance, result, operation);
 }
 
-static symmem_status prepare(cuda_instance *instance, const symmem_peers *peers, int32_t peer,
-                             int32_t channel, const symmem_exec *exec, cuda_launch *launch) {
+static uint64_t name_of(const void *stream) {
+    return stream != NULL ? (uint64_t)(uintptr_t)stream : SYMMEM_CUDA_NO_STREAM;
+}
+
+static void prepare(const symmem_peers *peers, int32_t peer, int32_t channel,
+                    const symmem_exec *exec, cuda_launch *launch) {
     const cuda_peers *own = peers->priv;
-    void *fault;
-    CUresult result = cuda_small_block_take(&instance->driver, &fault);
-    if (result != CUDA_SUCCESS)
-        return cuda_fail(instance, result, launch->signal.operation);
     launch->signal.peers = peers;
     launch->signal.channel = channel;
     launch->signal.call = exec->call;
-    launch->signal.fault = fault;
     launch->args = (symmem_cuda_signal_args){
         .signals = (void *const *)(uintptr_t)(own->tables +
                                               2 * sizeof(void *) * (size_t)peers->world_size),
-        .fault = fault,
         .control = own->control,
         .rank = peers->rank,
         .world_size = peers->world_size,
@@ -175,7 +215,7 @@ static symmem_status prepare(cuda_instance *instance, const symmem_peers *peers,
         .channel = channel,
         .peer = peer,
         .timeout_ms = exec->timeout_ms,
-        .stream = exec->stream != NULL ? (uint64_t)(uintptr_t)exec->stream : SYMMEM_CUDA_NO_STREAM,
+        .stream = name_of(exec->stream),
     };
     memcpy(launch->args.call, &exec->call, sizeof launch->args.call);
     if (peers->world_size <= SYMMEM_CUDA_SMALL_RANKS)
@@ -184,22 +224,53 @@ static symmem_status prepare(cuda_instance *instance, const symmem_peers *peers,
         launch->args.phase = exec->first ? SYMMEM_CUDA_FIRST : SYMMEM_CUDA_COMPOSITE_STEP;
         launch->args.state = cuda_state_of(exec->composite);
     }
-    return SYMMEM_OK;
+}
+
+/* Whether the call only launches and marks, in no capture. No capture mode forbids that, but the
+ * default streams' work may break another stream's capture. */
+static bool only_enqueues(const symmem_exec *exec) {
+    const cuda_stream *stream = exec->stream;
+    return stream != NULL && exec->capture_known && exec->capture == 0 && exec->composite == NULL &&
+           !cuda_is_default_stream(stream->native);
+}
+
+static symmem_status run(cuda_instance *instance, const symmem_peers *peers,
+                         const symmem_exec *exec, cuda_launch *launch) {
+    const bool is_there = only_enqueues(exec) && cuda_is_entered(instance, peers->device);
+    symmem_status status =
+        is_there ? SYMMEM_OK : cuda_enter(instance, peers->device, launch->signal.operation);
+    if (status != SYMMEM_OK)
+        return status;
+    status = exec->stream == NULL ? run_now(instance, peers->device, launch, exec)
+                                  : run_on(instance, exec->stream, launch, exec);
+    if (!is_there)
+        cuda_leave(instance);
+    return status;
 }
 
 symmem_status cuda_launch_run(cuda_instance *instance, const symmem_peers *peers, int32_t peer,
                               int32_t channel, const symmem_exec *exec, cuda_launch *launch) {
     if (exec->operation != NULL)
         launch->signal.operation = exec->operation;
-    symmem_status status = cuda_enter(instance, peers->device, launch->signal.operation);
-    if (status != SYMMEM_OK)
-        return status;
-    status = prepare(instance, peers, peer, channel, exec, launch);
-    if (status == SYMMEM_OK)
-        status = exec->stream == NULL ? run_now(instance, peers->device, launch, exec)
-                                      : run_on(instance, exec->stream, launch, exec);
-    cuda_leave(instance);
-    return status;
+    prepare(peers, peer, channel, exec, launch);
+    return run(instance, peers, exec, launch);
+}
+
+symmem_status cuda_launch_planned(cuda_instance *instance, const symmem_peers *peers,
+                                  int32_t channel, const symmem_exec *exec, cuda_plan *plan,
+                                  const char *operation) {
+    cuda_launch launch; /* of its arguments only what differs */
+    launch.enqueue = cuda_plan_enqueue;
+    launch.plan = plan;
+    launch.begun = false;
+    launch.args.timeout_ms = exec->timeout_ms;
+    launch.args.stream = name_of(exec->stream);
+    launch.signal = (cuda_signal_op){
+        .peers = peers,
+        .channel = channel,
+        .operation = exec->operation != NULL ? exec->operation : operation,
+    };
+    return run(instance, peers, exec, &launch);
 }
 
 static CUresult enqueue_barrier(cuda_instance *instance, cuda_launch *launch, CUstream native) {
@@ -207,15 +278,23 @@ static CUresult enqueue_barrier(cuda_instance *instance, cuda_launch *launch, CU
     const cuda_kernels *kernels = &instance->devices[launch->signal.peers->device].kernels;
     if (kernels->small_barrier == NULL || !cuda_small_barrier_of(launch, &args.small))
         return enqueue_one(instance, launch, native);
-    return cuda_launch_kernel(instance, kernels->small_barrier, 1,
-                              SYMMEM_CUDA_SMALL_BARRIER_THREADS, &args, native);
+    const unsigned int threads = SYMMEM_CUDA_SMALL_BARRIER_THREADS;
+    const CUresult result =
+        cuda_launch_kernel(instance, kernels->small_barrier, 1, threads, &args, native);
+    if (result == CUDA_SUCCESS)
+        cuda_plan_note(launch, kernels->small_barrier, 1, threads, &CUDA_ARGUMENTS(args));
+    return result;
 }
 
 /* The functions are loaded once the device is open. It is open, because memory came from it. */
 symmem_status cuda_barrier(void *opaque, const symmem_peers *peers, int32_t channel,
                            const symmem_exec *exec) {
     cuda_instance *instance = opaque;
-    cuda_launch launch = {.enqueue = enqueue_barrier,
+    cuda_plan *plan = cuda_plan_of(peers, channel, NULL, exec);
+    if (plan != NULL && plan->kernel != NULL)
+        return cuda_launch_planned(instance, peers, channel, exec, plan, "barrier");
+    cuda_launch launch = {.plan = plan,
+                          .enqueue = enqueue_barrier,
                           .kernel = instance->devices[peers->device].kernels.barrier,
                           .threads = cuda_barrier_threads(peers->world_size),
                           .signal = {.operation = "barrier"}};

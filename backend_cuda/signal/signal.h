@@ -15,11 +15,25 @@ typedef struct cuda_launch {
     bool begun; /* set by enqueue: a kernel is enqueued, so a later failure is a fault */
     /* its kernels cannot be stopped: without a stream it is waited for, without a deadline */
     bool stays;
-    cuda_pending *orphan; /* without a stream: the entry in case it is abandoned */
+    cuda_pending *orphan;   /* without a stream: the entry in case it is abandoned */
+    struct cuda_plan *plan; /* where its launch is kept, or is from (plan.h); NULL: nowhere */
 } cuda_launch;
+
+/* A kernel's arguments, and where those of a signal operation are among them. */
+typedef struct cuda_arguments {
+    void *all;
+    size_t bytes;
+    symmem_cuda_signal_args *signal;
+} cuda_arguments;
+#define CUDA_ARGUMENTS(of) ((cuda_arguments){&(of), sizeof(of), &(of).signal})
+
 /* Runs or enqueues it. */
 symmem_status cuda_launch_run(cuda_instance *instance, const symmem_peers *peers, int32_t peer,
                               int32_t channel, const symmem_exec *exec, cuda_launch *launch);
+/* The same by a plan that is made. */
+symmem_status cuda_launch_planned(cuda_instance *instance, const symmem_peers *peers,
+                                  int32_t channel, const symmem_exec *exec, struct cuda_plan *plan,
+                                  const char *operation);
 CUresult cuda_launch_kernel(const cuda_instance *instance, CUfunction kernel, unsigned int blocks,
                             unsigned int threads, void *args, CUstream native);
 unsigned int cuda_barrier_threads(int32_t world_size);

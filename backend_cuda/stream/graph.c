@@ -25,14 +25,14 @@ CUresult cuda_capture_ask(const cuda_driver *driver, CUstream native, uint64_t *
 }
 
 /* These are streams of whatever context is current. Any other stream knows its context. */
-static bool is_default(CUstream native) {
+bool cuda_is_default_stream(CUstream native) {
     return native == NULL || native == CU_STREAM_LEGACY || native == CU_STREAM_PER_THREAD;
 }
 
 symmem_status cuda_capture_id(void *opaque, void *opaque_stream, uint64_t *id_p) {
     cuda_instance *instance = opaque;
     const cuda_stream *stream = opaque_stream;
-    if (!is_default(stream->native)) {
+    if (!cuda_is_default_stream(stream->native) || cuda_is_entered(instance, stream->device)) {
         const CUresult result = cuda_capture_ask(&instance->driver, stream->native, id_p);
         return result == CUDA_SUCCESS ? SYMMEM_OK : cuda_fail(instance, result, "capture_id");
     }

@@ -9,6 +9,8 @@ symmem_status cuda_capture_begin(void *instance, void *stream);
 symmem_status cuda_capture_end(void *instance, void *stream, void **graph_p);
 /* CUDA_BROKEN_CAPTURE: it can only be ended. */
 #define CUDA_BROKEN_CAPTURE UINT64_MAX
+/* One of whatever context is current. */
+bool cuda_is_default_stream(CUstream native);
 /* The context is current. */
 CUresult cuda_capture_ask(const cuda_driver *driver, CUstream native, uint64_t *id_p);
 symmem_status cuda_capture_id(void *instance, void *stream, uint64_t *id_p);

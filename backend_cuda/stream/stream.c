@@ -9,6 +9,7 @@
 #include "driver/device.h"
 #include "driver/error.h"
 #include "inflight/inflight.h"
+#include "inflight/spare.h"
 #include "stream/graph.h"
 #include "driver/stream_cache.h"
 
@@ -123,8 +124,10 @@ void cuda_stream_drop(cuda_stream *stream) {
     pthread_mutex_lock(&stream->instance->lock);
     bool last = --stream->users == 0;
     pthread_mutex_unlock(&stream->instance->lock);
-    if (last)
-        free(stream);
+    if (!last)
+        return;
+    cuda_spare_leave(stream);
+    free(stream);
 }
 
 static void end_native(cuda_instance *instance, const cuda_stream *stream) {

@@ -59,7 +59,7 @@ symmem_status sm_collective_begin(sm_collective_op *op, const char *name, symmem
     }
     status = sm_signal_check_channel(op->link, channel, name);
     if (status == SYMMEM_OK)
-        status = sm_stream_check(op->link->context, stream, op->link->device, name);
+        status = sm_stream_fits(op->link->context, stream, op->link->device, name);
     if (status == SYMMEM_OK)
         status = sm_link_refuse_poisoned(op->link, name);
     return status == SYMMEM_OK ? check_reach(op->link, kind, name) : status;

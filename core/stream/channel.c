@@ -376,7 +376,7 @@ static symmem_status signal_call(symmem_handle *handle, sm_signal_kind kind, int
     if (status == SYMMEM_OK && kind != SM_BARRIER)
         status = sm_handle_rank_check(handle, op.name, peer);
     if (status == SYMMEM_OK)
-        status = sm_stream_check(link->context, stream, link->device, op.name);
+        status = sm_stream_fits(link->context, stream, link->device, op.name);
     if (status == SYMMEM_OK)
         status = sm_link_refuse_poisoned(link, op.name);
     return status == SYMMEM_OK ? sm_channel_submit(&op, stream) : status;

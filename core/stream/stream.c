@@ -20,19 +20,28 @@
 #define DRAIN_SLEEP_NS 200000u
 #define FINALIZE_WAIT_MS 2000u
 
-symmem_status sm_stream_check(const symmem_context *context, const symmem_stream *stream,
-                              int32_t device, const char *operation) {
+symmem_status sm_stream_fits(const symmem_context *context, const symmem_stream *stream,
+                             int32_t device, const char *operation) {
     if (stream == NULL)
         return SYMMEM_OK;
     if (stream->context != context)
         return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "",
                        "the stream belongs to another context");
-    symmem_status status = sm_context_check(context, operation);
-    if (status != SYMMEM_OK || device < 0 || stream->device == device)
-        return status;
+    if (device < 0 || stream->device == device)
+        return SYMMEM_OK;
     (void)sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "a stream of device %d for device %d",
                   stream->device, device);
     return sm_error_sizes((uint64_t)device, (uint64_t)stream->device);
+}
+
+symmem_status sm_stream_check(const symmem_context *context, const symmem_stream *stream,
+                              int32_t device, const char *operation) {
+    if (stream != NULL && stream->context == context) {
+        symmem_status status = sm_context_check(context, operation);
+        if (status != SYMMEM_OK)
+            return status;
+    }
+    return sm_stream_fits(context, stream, device, operation);
 }
 
 symmem_status sm_stream_need(const symmem_stream *stream, const char *operation) {

@@ -33,6 +33,9 @@ struct symmem_graph {
  * that is -1. */
 symmem_status sm_stream_check(const symmem_context *context, const symmem_stream *stream,
                               int32_t device, const char *operation);
+/* The same for a context that has just been checked. */
+symmem_status sm_stream_fits(const symmem_context *context, const symmem_stream *stream,
+                             int32_t device, const char *operation);
 /* Destroys a stream that the context made for itself, without waiting for its work. */
 void sm_stream_give_up(symmem_stream *stream);
 /* Ends all streams, graphs and events natively, for finalize. Their shells stay. */

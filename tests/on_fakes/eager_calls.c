@@ -3,7 +3,7 @@
  * One rank counts the driver calls of an all-reduce and of a barrier on a stream, once the channel
  * and the stream have been used. Each call has an upper bound, so that the host's time does not
  * grow unseen. The watcher may add calls, so the least of several counts is taken. What fails is
- * known to the next call all the same.
+ * known to the next call all the same. A thread that works in the device's context enters none.
  */
 #include "checks.h"
 
@@ -54,11 +54,15 @@ static void count(void (*call)(void), asked *each) {
     need(symmem_stream_synchronize(own.stream, PATIENCE_MS), "the stream");
 }
 
-static void expect_calls(const char *what, void (*call)(void)) {
-    asked each[] = {{"cuCtxPushCurrent", 1, 0},       {"cuThreadExchangeStreamCaptureMode", 2, 0},
-                    {"cuStreamGetCaptureInfo", 1, 0}, {"cuEventQuery", 0, 0},
-                    {"cuEventCreate", 0, 0},          {"cuEventRecord", 1, 0},
-                    {"cuLaunchKernel", 1, 0},         {NULL, 0, 0}};
+/* is_there: the thread works in the device's context already. */
+static void expect_calls(const char *what, void (*call)(void), bool is_there) {
+    const int once = is_there ? 0 : 1;
+    asked each[] = {
+        {"cuCtxGetCurrent", 1, 0},        {"cuCtxPushCurrent", once, 0},
+        {"cuCtxPopCurrent", once, 0},     {"cuThreadExchangeStreamCaptureMode", 2 * once, 0},
+        {"cuStreamGetCaptureInfo", 1, 0}, {"cuEventQuery", 0, 0},
+        {"cuEventCreate", 0, 0},          {"cuEventRecord", 1, 0},
+        {"cuLaunchKernel", 1, 0},         {NULL, 0, 0}};
     count(call, each); /* the events that are needed at once are made */
     count(call, each);
     for (const asked *one = each; one->name != NULL; one++) {
@@ -66,6 +70,7 @@ static void expect_calls(const char *what, void (*call)(void)) {
         expect(one->least <= one->most, "%s: %d x %s and not %d", what, one->least, one->name,
                one->most);
     }
+    expect(each[1].least == once, "%s: in the wrong context", what);
 }
 
 /* Before the watcher looks, which it may do in between a few times at most. */
@@ -82,6 +87,39 @@ static void expect_told_at_once(void) {
     expect_count(told, 5, "failures that the next call knows");
 }
 
+/* --- as a program does that uses the device itself ------------------------------------- */
+
+static void find_entry(const char *name, void *entry_p, size_t bytes) {
+    void *symbol = NULL;
+    CUdriverProcAddressQueryResult found;
+    if (cuGetProcAddress(name, &symbol, 12000, 0, &found) != CUDA_SUCCESS)
+        symbol = NULL;
+    expect(symbol != NULL, "the driver has no %s", name);
+    memcpy(entry_p, &symbol, bytes);
+}
+
+static CUcontext primary;
+
+static void work_in_context(CUdevice device) {
+    CUresult (*retain)(CUcontext * context, CUdevice device);
+    CUresult (*push)(CUcontext context);
+    find_entry("cuDevicePrimaryCtxRetain", &retain, sizeof retain);
+    find_entry("cuCtxPushCurrent", &push, sizeof push);
+    expect(retain(&primary, device) == CUDA_SUCCESS && push(primary) == CUDA_SUCCESS,
+           "the context");
+}
+
+/* It is the program's as before. */
+static void leave_context(CUdevice device) {
+    CUcontext popped = NULL;
+    CUresult (*release)(CUdevice device);
+    CUresult (*pop)(CUcontext * context);
+    find_entry("cuDevicePrimaryCtxRelease", &release, sizeof release);
+    find_entry("cuCtxPopCurrent", &pop, sizeof pop);
+    expect(pop(&popped) == CUDA_SUCCESS && popped == primary, "another context");
+    expect(release(device) == CUDA_SUCCESS, "the release");
+}
+
 int main(void) {
     own.context = begin_alone(PATIENCE_MS, NULL);
     char *memory = memory_of(own.context, COUNT * 4);
@@ -89,12 +127,20 @@ int main(void) {
     own.stream = stream_on(own.context, 0);
     own.count = COUNT;
     own.words = tensor_at(memory, kDLFloat, 1, &own.count);
-    expect_calls("all-reduce", reduce);
-    expect_calls("barrier", meet);
+    expect_calls("all-reduce", reduce, false);
+    expect_calls("barrier", meet, false);
+    work_in_context(1);
+    expect_calls("all-reduce in another context", reduce, false);
+    leave_context(1);
+    work_in_context(0);
+    expect_calls("all-reduce in the context", reduce, true);
+    expect_calls("barrier in the context", meet, true);
     expect_told_at_once();
+    leave_context(0);
     free_both(own.context, own.handle, memory);
     end_stream(own.stream);
     need(symmem_finalize(own.context), "finalize");
     symmem_context_free(own.context);
+    expect_count(fake_calls("cuEventDestroy"), fake_calls("cuEventCreate"), "events given back");
     return checks_end();
 }

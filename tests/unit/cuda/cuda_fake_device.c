@@ -151,6 +151,14 @@ bool cuda_reenter(const cuda_instance *instance, int32_t device) {
 
 void cuda_leave(const cuda_instance *instance) {}
 
+bool cuda_is_entered(const cuda_instance *instance, int32_t device) {
+    return true;
+}
+
+bool cuda_is_default_stream(CUstream native) {
+    return false;
+}
+
 CUresult cuda_private_stream_take(cuda_instance *instance, int32_t device,
                                   cuda_private_stream **lane_p) {
     static cuda_private_stream private_stream;

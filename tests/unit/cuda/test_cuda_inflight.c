@@ -12,6 +12,7 @@
 #include "driver/error.h"
 #include "driver/device.h"
 #include "inflight/inflight.h"
+#include "inflight/spare.h"
 #include "stream/event.h"
 #include "driver/pinned.h"
 #include "driver/staging.h"
@@ -24,7 +25,7 @@ enum { FEW = 4, MOST = 300 };
 
 /* An event is its number from 1 on. */
 static struct device {
-    int events, queries, destroyed;
+    int events, queries, destroyed, blocks, given, entered;
     bool over[2 * MOST];
     bool marks_none;
     cuda_pending *meanwhile; /* another thread's, marked and noted while the next mark returns */
@@ -94,9 +95,18 @@ uint64_t cuda_now_ns(void) {
     return 0;
 }
 
-void cuda_small_block_give(void *piece) {}
+void cuda_small_block_give(void *piece) {
+    device.given += piece != NULL;
+}
+
+CUresult cuda_small_block_take(const cuda_driver *driver, void **piece_p) {
+    static char blocks[2 * MOST][CUDA_SMALL_BLOCK_BYTES];
+    *piece_p = blocks[device.blocks++ % (2 * MOST)];
+    return CUDA_SUCCESS;
+}
 
 bool cuda_reenter(const cuda_instance *instance, int32_t index) {
+    device.entered++;
     return true;
 }
 
@@ -147,7 +157,23 @@ static void add(cuda_pending *note) {
                     SYMMEM_OK);
 }
 
+/* The same with its own place for a fault, as launches have. */
+static void add_at(cuda_pending *note) {
+    CU_ASSERT_EQUAL_FATAL(cuda_spare_place_fault(note), CUDA_SUCCESS);
+    const cuda_signal_op signal = {.peers = &peers, .operation = "barrier", .fault = note->block};
+    CU_ASSERT_EQUAL(cuda_pending_add(note, NULL, &(cuda_needs){.signal = &signal}, "barrier"),
+                    SYMMEM_OK);
+}
+
+/* As the ends of the stream and of the instance do. */
+static void end_kept(void) {
+    cuda_spare_leave(&stream);
+    cuda_spares_end(&instance, 0);
+    cuda_kept_events_end(&instance, 0);
+}
+
 static void begin(void) {
+    end_kept();
     memset(&instance, 0, sizeof instance);
     memset(&stream, 0, sizeof stream);
     memset(&device, 0, sizeof device);
@@ -282,7 +308,78 @@ TEST("the end of an operation") {
     add(make_note());
     CU_ASSERT(device.events == 2 && device.destroyed == 0);
     expect_none_left();
-    cuda_kept_events_end(&instance, 0);
+    end_kept();
+}
+
+/* The core has the end of the last operation, and gives back that of the one before it. None of
+ * them enters the context for an event. */
+TEST("one operation after the other") {
+    void *end = NULL, *last = NULL;
+    begin();
+    for (int i = 0; i < 3 * FEW; i++) {
+        const int before = device.entered;
+        cuda_pending *note = make_note();
+        CU_ASSERT(i < FEW || device.entered == before);
+        CU_ASSERT_EQUAL(cuda_pending_add(note, NULL, &(cuda_needs){.end_p = &end}, "barrier"),
+                        SYMMEM_OK);
+        if (last != NULL)
+            cuda_event_give(&instance, last);
+        last = end;
+        expect_none_left();
+        memset(device.over, 0, sizeof device.over);
+    }
+    cuda_event_give(&instance, last);
+    end_kept();
+    CU_ASSERT(device.events <= 3 && device.destroyed == device.events);
+}
+
+static void expect_new_entries(int32_t wanted) {
+    int32_t count = 0;
+    for (const cuda_pending *next = instance.pending; next != NULL; next = next->next) {
+        CU_ASSERT(next->block->code == 0 && next->block->actual == 0);
+        CU_ASSERT(!next->told && !next->ended && !next->unordered && next->stream == &stream);
+        count++;
+    }
+    CU_ASSERT_EQUAL(count, wanted);
+}
+
+/* What is used again begins anew: an entry that an earlier failure has used says nothing of it, and
+ * is the last of the list. */
+TEST("an entry is used again") {
+    begin();
+    for (int i = 0; i < FEW; i++)
+        add_at(make_note());
+    cuda_pending *first = instance.pending;
+    first->block->code = -(uint32_t)SYMMEM_TIMEOUT;
+    first->block->actual = 7;
+    expect_none_left();
+    CU_ASSERT_EQUAL(told, 1);
+    memset(device.over, 0, sizeof device.over);
+    add_at(make_note());
+    add_at(make_note());
+    expect_new_entries(2);
+    for (int i = 2; i < FEW + 1; i++)
+        add_at(make_note());
+    CU_ASSERT(device.events == FEW + 1 && device.blocks == FEW + 1 && device.given == 0);
+    expect_new_entries(FEW + 1);
+    expect_none_left();
+    CU_ASSERT_EQUAL(told, 1);
+    add_at(make_note()); /* another one is at hand then */
+    CU_ASSERT_PTR_NOT_NULL(atomic_load(&stream.ready));
+    expect_none_left();
+    end_kept();
+    CU_ASSERT(device.destroyed == FEW + 1 && device.given == FEW + 1);
+}
+
+/* Not more than a burst needs. */
+TEST("many entries are not kept") {
+    begin();
+    for (int i = 0; i < MOST; i++)
+        add(make_note());
+    expect_none_left();
+    CU_ASSERT(instance.devices[0].spare_count == CUDA_KEPT_ENTRIES);
+    end_kept();
+    CU_ASSERT(instance.devices[0].spare == NULL && device.destroyed == device.events);
 }
 
 /* The event of work that is over marks what comes next, until the device is closed. */
@@ -294,6 +391,6 @@ TEST("an event is used again") {
         memset(device.over, 0, sizeof device.over);
     }
     CU_ASSERT(device.events == 1 && device.destroyed == 0);
-    cuda_kept_events_end(&instance, 0);
+    end_kept();
     CU_ASSERT(device.destroyed == 1);
 }

@@ -12,6 +12,7 @@
 #include "driver/context.h"
 #include "driver/device.h"
 #include "inflight/inflight.h"
+#include "inflight/spare.h"
 
 #define LATE_MS "50"
 #define LONG_MS 5000u /* after that it goes on, so that a call which waits fails this test only */
@@ -201,10 +202,11 @@ static void expect_refused(rank_env *env, target *t, size_t way, symmem_status w
     CHECK(env, atomic_load(&launches) == 0 && t->calls == 0 && retained == 0);
 }
 
-/* Events that are kept from work that is over. */
-static void use_no_kept_events(rank_env *env) {
+/* Entries and events that are kept from work that is over. */
+static void use_no_kept(rank_env *env) {
     cuda_instance *instance = env->context->instance;
     CHECK_OK(env, cuda_enter(instance, 0, "events"));
+    cuda_spares_end(instance, 0);
     cuda_kept_events_end(instance, 0);
     cuda_leave(instance);
 }
@@ -215,8 +217,9 @@ HELD_TEST("on a stream", .world = 1) {
         CHECK_OK(env, ways[way](env, &t)); /* with all that is made once */
         CHECK_OK(env, symmem_stream_synchronize(t.stream, 5000));
         t.calls = 0;
+        use_no_kept(env);
         expect_refused(env, &t, way, SYMMEM_OUT_OF_MEMORY);
-        use_no_kept_events(env);
+        use_no_kept(env);
         fake_fail_calls("cuEventCreate", 0, 1, CUDA_ERROR_OUT_OF_MEMORY);
         expect_refused(env, &t, way, SYMMEM_NO_SPACE);
         fake_fail_calls(NULL, 0, 0, CUDA_SUCCESS);
