@@ -5,7 +5,7 @@
 # The ranks are processes: in one process the tools let one rank's kernel wait for another's to end. Needs a
 # driver, nvcc and compute-sanitizer, and libcjson for putting parts together; about ten minutes. Results in
 # build/gpu-sanitize/: TOOL.txt with what the tool says, TOOL.json of the suite, about.txt. Exit status:
-# 0 nothing found and all passed, 1 not, 4 no GPU or nothing built.
+# 0 nothing found and all passed, 1 not, 4 no GPU or nothing built. --cases prints the cases' patterns.
 # SYMMEM_SANITIZE_CASES: other cases, as patterns for the suite's --filter.
 # SYMMEM_SANITIZE_PARTS, SYMMEM_SANITIZE_AT_ONCE: in how many parts, each of which may be tried again if
 # the tool dies (6), and how many of those at once (1).
@@ -22,9 +22,13 @@ cases=${SYMMEM_SANITIZE_CASES:-$(printf '%s,' 'all_reduce.*' 'barrier.ho*' 'barr
     'onesided.[pgrc]*' 'onesided.data*' 'fill.*' 'reduce.every*' 'reduce.odd*' \
     'reduce.random*' 'reduce.on_streams' 'reduce_plain.*' 'reduce_scatter.[elo]*' \
     'reduce_small.by_turns' 'reduce_small.ranks_disagree' 'test_*_shot_all_reduce' 'test_*reduce_scatter' 'test_low_*_gather' \
-    'move.all_gather*' 'move.broadcast*' 'move.all_to_all_[eaps]*' 'move.back*' 'move.on_streams' \
-    'move.replayed' 'move.low_contention_on*' 'ops.captured' 'composed.copy*' 'test_fused*' 'fused.*' \
+    'move.all_gather*' 'move.broadcast*' 'move.all_to_all_[eaps]*' 'move.low_contention_on*' \
+    'ops.back_to_back' 'ops.all_on_streams' 'ops.captured' 'composed.copy*' 'test_fused*' 'fused.*' \
     'fused_scatter.*')}
+if [ "${1:-}" = --cases ]; then
+    echo "${cases%,}"
+    exit 0
+fi
 never_multicast
 export CUDA_DEVICE_MAX_CONNECTIONS=${CUDA_DEVICE_MAX_CONNECTIONS:-32}
 # Memcheck counts a call that the driver refuses as an error: fabric handles are not tried.
