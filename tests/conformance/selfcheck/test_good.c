@@ -26,10 +26,23 @@ static void driver_keeps(struct tk *t) {
         close(fd);
 }
 
+/* What a backend in C++ gets from operator new, and what it gets where there is none. */
+static void news_are_given_back(struct tk *t) {
+#ifdef SELFCHECK_IN_CXX
+    extern bool selfcheck_new_gives_back(size_t bytes);
+    extern bool selfcheck_new_throws(void);
+    TK_CHECK(t, selfcheck_new_gives_back(96));
+    TK_CHECK(t, selfcheck_new_throws());
+#else
+    (void)t;
+#endif
+}
+
 static void passes(struct tk *t) {
     TK_REQ(t, "SM-SELF-01");
     if (t->rank == 0)
         driver_keeps(t);
+    news_are_given_back(t);
     TK_CHECK(t, t->rank >= 0 && t->rank < t->world_size);
     TK_CHECK(t, t->context != NULL);
     TK_STATUS(t, SYMMEM_OK, SYMMEM_OK);

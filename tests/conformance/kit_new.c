@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The C++ operators new and delete, which stand before those of the C++ library as malloc stands
+ * before the C library's: or every block that a backend in C++ has would be one that the C++
+ * library asked for, and, where a backend has that library inside, every block of the libraries
+ * beneath it the backend's. Where there is no memory the C++ library's own operator has the word:
+ * it calls the program's handler, and throws.
+ */
+#include "kit_internal.h"
+
+#if KIT_OWNS_ALLOCATION
+
+#include <dlfcn.h>
+
+#define EXPORTED __attribute__((visibility("default")))
+
+/* The operator that the caller would have got without the runner's. */
+static void *real_of(const char *name, const void *caller) {
+    Dl_info info;
+    if (dladdr(caller, &info) == 0 || info.dli_fname == NULL)
+        return NULL;
+    void *object = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+    void *found = object == NULL ? NULL : dlsym(object, name);
+    if (object != NULL)
+        dlclose(object); /* it stays: its code is being run */
+    return found;
+}
+
+#define NEW(name, block, parameters, ...)                                                          \
+    EXPORTED void *name parameters;                                                                \
+    EXPORTED void *name parameters {                                                               \
+        const void *caller = __builtin_return_address(0);                                          \
+        void *(*real)parameters;                                                                   \
+        void *at = block;                                                                          \
+        kit_heap_remember(at, bytes, caller);                                                      \
+        if (at != NULL)                                                                            \
+            return at;                                                                             \
+        void *found = real_of(#name, caller);                                                      \
+        memcpy(&real, &found, sizeof(real));                                                       \
+        if (found == NULL)                                                                         \
+            abort(); /* no C++ library, so nothing that would catch what is thrown */              \
+        return real(__VA_ARGS__);                                                                  \
+    }
+#define DELETE(name, parameters)                                                                   \
+    EXPORTED void name parameters;                                                                 \
+    EXPORTED void name parameters {                                                                \
+        free(block);                                                                               \
+    }
+#define PLAIN kit_heap_take(0, bytes)
+#define ALIGNED kit_heap_take(alignment, bytes)
+/* Of one object or of an array: as it is, nothrow, and aligned; delete with the size, too. */
+#define OPERATORS(new_, delete_)                                                                   \
+    NEW(new_##m, PLAIN, (size_t bytes), bytes)                                                     \
+    NEW(new_##mRKSt9nothrow_t, PLAIN, (size_t bytes, const void *nothrow), bytes, nothrow)         \
+    NEW(new_##mSt11align_val_t, ALIGNED, (size_t bytes, size_t alignment), bytes, alignment)       \
+    NEW(new_##mSt11align_val_tRKSt9nothrow_t, ALIGNED,                                             \
+        (size_t bytes, size_t alignment, const void *nothrow), bytes, alignment, nothrow)          \
+    DELETE(delete_##Pv, (void *block))                                                             \
+    DELETE(delete_##Pvm, (void *block, size_t bytes))                                              \
+    DELETE(delete_##PvRKSt9nothrow_t, (void *block, const void *nothrow))                          \
+    DELETE(delete_##PvSt11align_val_t, (void *block, size_t alignment))                            \
+    DELETE(delete_##PvmSt11align_val_t, (void *block, size_t bytes, size_t alignment))             \
+    DELETE(delete_##PvSt11align_val_tRKSt9nothrow_t,                                               \
+           (void *block, size_t alignment, const void *nothrow))
+OPERATORS(_Znw, _Zdl)
+OPERATORS(_Zna, _Zda)
+
+#endif
