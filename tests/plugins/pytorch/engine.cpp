@@ -122,8 +122,13 @@ class JobFile {
             }
             close(fd_);
         }
-        if (store()->add("ranks", 1) >= ranks) {
-            unlink(path_.c_str());
+        try {
+            if (store()->add("ranks", 1) >= ranks) {
+                unlink(path_.c_str());
+            }
+        } catch (...) {
+            close(fd_); // with it the lock
+            throw;
         }
         unlock();
     }
