@@ -112,9 +112,9 @@ void kit_state_compare(struct kit_state *before, unsigned case_flags, bool devic
                        struct kit_text *text);
 void kit_heap_begin(void);
 void kit_heap_end(struct kit_text *text);
-/* Of the runner's allocation functions: memory of the C library's (alignment 0: as malloc), and
- * that a caller has it. NULL: it has none. */
+/* Memory of the C library's; alignment 0 is malloc's. NULL: there is none. */
 void *kit_heap_take(size_t alignment, size_t bytes);
+/* Remembers that `caller` asked for it. */
 void kit_heap_remember(void *at, size_t bytes, const void *caller);
 /* Whether code at that address is the program's or the C library's, which keep what they like. */
 bool kit_heap_is_others(const void *caller);

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The C++ operators new and delete, which stand before those of the C++ library as malloc stands
- * before the C library's: or every block that a backend in C++ has would be one that the C++
- * library asked for, and, where a backend has that library inside, every block of the libraries
- * beneath it the backend's. Where there is no memory the C++ library's own operator has the word:
- * it calls the program's handler, and throws.
+ * The C++ operators new and delete. They stand before the C++ library's as malloc does before the C
+ * library's. Otherwise that library would ask for all blocks of a backend in C++, and where a
+ * backend has it inside, the backend would ask for all blocks of the libraries beneath. If there is
+ * no memory, the C++ library's own operator is called: it calls the program's handler, and throws.
  */
 #include "kit_internal.h"
 
@@ -48,7 +47,7 @@ static void *real_of(const char *name, const void *caller) {
     }
 #define PLAIN kit_heap_take(0, bytes)
 #define ALIGNED kit_heap_take(alignment, bytes)
-/* Of one object or of an array: as it is, nothrow, and aligned; delete with the size, too. */
+/* The operators of one object, or those of arrays. */
 #define OPERATORS(new_, delete_)                                                                   \
     NEW(new_##m, PLAIN, (size_t bytes), bytes)                                                     \
     NEW(new_##mRKSt9nothrow_t, PLAIN, (size_t bytes, const void *nothrow), bytes, nothrow)         \

@@ -10,8 +10,11 @@
 static void driver_keeps(struct tk *t) {
     extern bool selfcheck_driver_keeps(size_t bytes);
     extern int selfcheck_driver_socket(void);
+    extern bool selfcheck_user_keeps(size_t bytes);
     extern bool selfcheck_use_library(size_t bytes, bool asks);
     TK_CHECK(t, selfcheck_driver_keeps(4096));
+    if (KIT_OWNS_ALLOCATION) /* a sanitizer finds it at the end */
+        TK_CHECK(t, selfcheck_user_keeps(96));
     struct tk_mappings before, now;
     TK_CHECK(t, tk_shared_mappings(&before));
     if (KIT_OWNS_ALLOCATION)
