@@ -13,7 +13,8 @@
 
 #define EXPORTED __attribute__((visibility("default")))
 
-/* The operator that the caller would have got without the runner's. */
+/* The operator that the caller would have got without the runner's. That of arrays calls that of
+ * one object, which would find the runner's as its caller, so it is left out. */
 static void *real_of(const char *name, const void *caller) {
     Dl_info info;
     if (dladdr(caller, &info) == 0 || info.dli_fname == NULL)
@@ -25,16 +26,16 @@ static void *real_of(const char *name, const void *caller) {
     return found;
 }
 
-#define NEW(name, block, parameters, ...)                                                          \
-    EXPORTED void *name parameters;                                                                \
-    EXPORTED void *name parameters {                                                               \
+#define NEW(new_, suffix, block, parameters, ...)                                                  \
+    EXPORTED void *new_##suffix parameters;                                                        \
+    EXPORTED void *new_##suffix parameters {                                                       \
         const void *caller = __builtin_return_address(0);                                          \
         void *(*real)parameters;                                                                   \
         void *at = block;                                                                          \
         kit_heap_remember(at, bytes, caller);                                                      \
         if (at != NULL)                                                                            \
             return at;                                                                             \
-        void *found = real_of(#name, caller);                                                      \
+        void *found = real_of("_Znw" #suffix, caller);                                             \
         memcpy(&real, &found, sizeof(real));                                                       \
         if (found == NULL)                                                                         \
             abort(); /* no C++ library, so nothing that would catch what is thrown */              \
@@ -49,10 +50,10 @@ static void *real_of(const char *name, const void *caller) {
 #define ALIGNED kit_heap_take(alignment, bytes)
 /* The operators of one object, or those of arrays. */
 #define OPERATORS(new_, delete_)                                                                   \
-    NEW(new_##m, PLAIN, (size_t bytes), bytes)                                                     \
-    NEW(new_##mRKSt9nothrow_t, PLAIN, (size_t bytes, const void *nothrow), bytes, nothrow)         \
-    NEW(new_##mSt11align_val_t, ALIGNED, (size_t bytes, size_t alignment), bytes, alignment)       \
-    NEW(new_##mSt11align_val_tRKSt9nothrow_t, ALIGNED,                                             \
+    NEW(new_, m, PLAIN, (size_t bytes), bytes)                                                     \
+    NEW(new_, mRKSt9nothrow_t, PLAIN, (size_t bytes, const void *nothrow), bytes, nothrow)         \
+    NEW(new_, mSt11align_val_t, ALIGNED, (size_t bytes, size_t alignment), bytes, alignment)       \
+    NEW(new_, mSt11align_val_tRKSt9nothrow_t, ALIGNED,                                             \
         (size_t bytes, size_t alignment, const void *nothrow), bytes, alignment, nothrow)          \
     DELETE(delete_##Pv, (void *block))                                                             \
     DELETE(delete_##Pvm, (void *block, size_t bytes))                                              \
