@@ -15,7 +15,7 @@
 
 #if KIT_OWNS_ALLOCATION
 
-#define SLOTS 262144u /* blocks alive at once, drivers' among them; a power of two */
+#define SLOTS 524288u /* blocks alive at once, drivers' among them; a power of two */
 #define PROBES 64u
 #define MAX_FOREIGN 16
 #define MAX_PARTS 1024 /* of code; what is beyond is looked up for each block */
@@ -356,8 +356,10 @@ void kit_heap_end(struct kit_text *text) {
             kit_describe_asked(text, "heap block", count, sum.bytes, sum.caller);
     }
     __libc_free(census);
-    memset(heap.blocks, 0, sizeof(heap.blocks));
-    heap.live = 0;
+    for (uint32_t i = 0; i < SLOTS && heap.live > 0; i++) {
+        heap.live -= heap.blocks[i].at != NULL;
+        heap.blocks[i].at = NULL;
+    }
 }
 
 #else

@@ -64,7 +64,8 @@ Choice choose() {
     auto at = made.name.find('@');
     if (at != std::string::npos) {
         library = made.name.substr(at + 1);
-        made.name.resize(at);
+        made.name = made.name.substr(0, at);
+        made.name.shrink_to_fit();
     } else if (made.name == "CUDA" || made.name == "NCCL" || made.name == "NVSHMEM") {
         library = "libtorch_cuda.so";
     }
@@ -80,7 +81,7 @@ Choice choose() {
     }
     made.cpu = has_chosen(c10::kCPU, made.name);
     if (made.cpu || has_chosen(c10::kCUDA, made.name)) {
-        made.problem.clear();
+        std::string().swap(made.problem); // with its memory
         symm::set_signal_pad_size(signal_pad_bytes);
     } else if (made.problem.empty()) {
         made.problem = "allocator \"" + made.name + "\" is neither for CPU nor CUDA tensors";
