@@ -15,9 +15,10 @@
 
 #if KIT_OWNS_ALLOCATION
 
-#define SLOTS 262144u /* blocks alive at once, drivers' among them; a power of two */
+#define SLOTS 524288u /* blocks alive at once, drivers' among them; a power of two */
 #define PROBES 64u
 #define MAX_FOREIGN 16
+#define MAX_PARTS 1024 /* of code; what is beyond is looked up for each block */
 #define EXPORTED __attribute__((visibility("default")))
 
 extern void *__libc_malloc(size_t bytes);
@@ -61,7 +62,7 @@ bool kit_heap_is_others(const void *caller) {
     return false;
 }
 
-static void remember(void *at, size_t bytes, const void *caller) {
+void kit_heap_remember(void *at, size_t bytes, const void *caller) {
     if (at == NULL || atomic_load_explicit(&heap.on, memory_order_acquire) == 0 ||
         kit_heap_is_others(caller))
         return;
@@ -76,6 +77,10 @@ static void remember(void *at, size_t bytes, const void *caller) {
         heap.missed++;
     }
     pthread_mutex_unlock(&heap.lock);
+}
+
+void *kit_heap_take(size_t alignment, size_t bytes) {
+    return alignment == 0 ? __libc_malloc(bytes) : __libc_memalign(alignment, bytes);
 }
 
 static void forget(void *at) {
@@ -120,7 +125,7 @@ bool kit_is_short(const void *caller) {
     EXPORTED void *name parameters {                                                               \
         SHORT(NULL);                                                                               \
         void *at = __VA_ARGS__;                                                                    \
-        remember(at, bytes_, __builtin_return_address(0));                                         \
+        kit_heap_remember(at, bytes_, __builtin_return_address(0));                                \
         return at;                                                                                 \
     }
 ALLOCATES(malloc, (size_t bytes), bytes, __libc_malloc(bytes))
@@ -133,7 +138,7 @@ EXPORTED void *realloc(void *block, size_t bytes) {
     forget(block);
     void *at = __libc_realloc(block, bytes);
     if (at != NULL || bytes == 0)
-        remember(at, bytes, __builtin_return_address(0));
+        kit_heap_remember(at, bytes, __builtin_return_address(0));
     return at;
 }
 
@@ -146,7 +151,7 @@ EXPORTED int posix_memalign(void **at_p, size_t alignment, size_t bytes) {
     errno = saved;
     if (at == NULL)
         return ENOMEM;
-    remember(at, bytes, __builtin_return_address(0));
+    kit_heap_remember(at, bytes, __builtin_return_address(0));
     *at_p = at;
     return 0;
 }
@@ -221,14 +226,19 @@ void kit_heap_begin(void) {
     atomic_store_explicit(&heap.on, 1, memory_order_release);
 }
 
+static bool is_in(const void *symbol, const Dl_info *object) {
+    Dl_info info;
+    return symbol != NULL && dladdr(symbol, &info) != 0 && info.dli_fbase == object->dli_fbase;
+}
+
 /* Whether the object that code lies in is the library or a backend: either exports what makes it
- * one. Unloaded code was, for drivers stay. */
+ * one, by itself and not by what it depends on. Unloaded code was, for drivers stay. */
 static bool is_judged(const Dl_info *info) {
     void *object = dlopen(info->dli_fname, RTLD_LAZY | RTLD_NOLOAD);
     if (object == NULL)
         return true;
-    bool judged =
-        dlsym(object, SYMMEM_BACKEND_ENTRY) != NULL || dlsym(object, "symmem_init") != NULL;
+    bool judged = is_in(dlsym(object, SYMMEM_BACKEND_ENTRY), info) ||
+                  is_in(dlsym(object, "symmem_init"), info);
     dlclose(object);
     return judged;
 }
@@ -238,29 +248,85 @@ bool kit_is_judged(const void *caller) {
     return dladdr(caller, &info) == 0 || info.dli_fname == NULL || is_judged(&info);
 }
 
+/* The blocks alive, by who asked for them: large libraries have thousands of places that do. */
+struct census {
+    int block_count, part_count;
+    struct part {
+        struct range range;
+        enum { UNKNOWN, JUDGED, OTHERS } whose;
+    } parts[MAX_PARTS]; /* of the code that is loaded */
+    struct block blocks[SLOTS];
+};
+
+static int note_part(struct dl_phdr_info *info, size_t size, void *arg) {
+    struct census *census = arg;
+    (void)size;
+    for (int i = 0; i < info->dlpi_phnum && census->part_count < MAX_PARTS; i++) {
+        const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+        uintptr_t low = info->dlpi_addr + part->p_vaddr;
+        if (part->p_type == PT_LOAD && (part->p_flags & PF_X) != 0)
+            census->parts[census->part_count++] =
+                (struct part){{low, low + part->p_memsz}, UNKNOWN};
+    }
+    return 0;
+}
+
 static int by_caller(const void *left, const void *right) {
     const struct block *a = left, *b = right;
     return (a->caller > b->caller) - (a->caller < b->caller);
 }
 
-uint64_t tk_heap_bytes(void) {
-    struct block *blocks = __libc_malloc(sizeof(heap.blocks));
-    uint64_t bytes = 0;
-    bool counts = false;
-    if (blocks == NULL)
-        return UINT64_MAX;
+static struct census *take_census(void) {
+    struct census *census = __libc_malloc(sizeof(*census));
+    if (census == NULL)
+        return NULL;
+    census->block_count = census->part_count = 0;
     pthread_mutex_lock(&heap.lock);
-    memcpy(blocks, heap.blocks, sizeof(heap.blocks));
-    bool missed = heap.missed > 0;
+    for (uint32_t i = 0; i < SLOTS && census->block_count < heap.live; i++)
+        if (heap.blocks[i].at != NULL)
+            census->blocks[census->block_count++] = heap.blocks[i];
     pthread_mutex_unlock(&heap.lock);
-    qsort(blocks, SLOTS, sizeof(*blocks), by_caller);
-    for (uint32_t i = 0; i < SLOTS; i++) {
-        if (i == 0 || blocks[i].caller != blocks[i - 1].caller)
-            counts = blocks[i].caller != NULL && kit_is_judged(blocks[i].caller);
-        bytes += counts && blocks[i].at != NULL ? blocks[i].bytes : 0;
+    qsort(census->blocks, (size_t)census->block_count, sizeof(*census->blocks), by_caller);
+    dl_iterate_phdr(note_part, census);
+    return census;
+}
+
+static bool counts(struct census *census, const void *caller) {
+    for (int i = 0; i < census->part_count; i++) {
+        struct part *part = &census->parts[i];
+        if ((uintptr_t)caller < part->range.low || (uintptr_t)caller >= part->range.high)
+            continue;
+        if (part->whose == UNKNOWN)
+            part->whose = kit_is_judged(caller) ? JUDGED : OTHERS;
+        return part->whose == JUDGED;
     }
-    __libc_free(blocks);
-    return missed ? UINT64_MAX : bytes;
+    return kit_is_judged(caller);
+}
+
+/* What the caller of block i has altogether; `i` becomes the next caller's first. */
+static struct block sum_up(const struct census *census, int *i_p, int *count_p) {
+    struct block sum = {.caller = census->blocks[*i_p].caller};
+    for (*count_p = 0; *i_p < census->block_count; (*count_p)++) {
+        const struct block *block = &census->blocks[*i_p];
+        if (block->caller != sum.caller)
+            break;
+        sum.bytes += block->bytes;
+        (*i_p)++;
+    }
+    return sum;
+}
+
+uint64_t tk_heap_bytes(void) {
+    struct census *census = take_census();
+    uint64_t bytes = 0;
+    if (census == NULL)
+        return UINT64_MAX;
+    for (int i = 0, count; i < census->block_count;) {
+        struct block sum = sum_up(census, &i, &count);
+        bytes += counts(census, sum.caller) ? sum.bytes : 0;
+    }
+    __libc_free(census);
+    return heap.missed > 0 ? UINT64_MAX : bytes;
 }
 
 void kit_describe_asked(struct kit_text *text, const char *what, int count, size_t bytes,
@@ -283,19 +349,16 @@ void kit_describe_asked(struct kit_text *text, const char *what, int count, size
 /* One line for each place that asked. */
 void kit_heap_end(struct kit_text *text) {
     atomic_store_explicit(&heap.on, 0, memory_order_release);
+    struct census *census = heap.live > 0 ? take_census() : NULL;
+    for (int i = 0, count; census != NULL && i < census->block_count;) {
+        struct block sum = sum_up(census, &i, &count);
+        if (counts(census, sum.caller))
+            kit_describe_asked(text, "heap block", count, sum.bytes, sum.caller);
+    }
+    __libc_free(census);
     for (uint32_t i = 0; i < SLOTS && heap.live > 0; i++) {
-        struct block first = heap.blocks[i];
-        size_t bytes = 0;
-        int count = 0;
-        for (uint32_t j = i; first.at != NULL && j < SLOTS; j++)
-            if (heap.blocks[j].at != NULL && heap.blocks[j].caller == first.caller) {
-                bytes += heap.blocks[j].bytes;
-                count++;
-                heap.blocks[j].at = NULL;
-                heap.live--;
-            }
-        if (count > 0)
-            kit_describe_asked(text, "heap block", count, bytes, first.caller);
+        heap.live -= heap.blocks[i].at != NULL;
+        heap.blocks[i].at = NULL;
     }
 }
 

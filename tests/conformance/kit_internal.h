@@ -103,7 +103,7 @@ struct kit_text {
 };
 void kit_add(struct kit_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Parts of the leak ledger (kit_state.c, kit_heap.c, kit_map.c, kit_asker.c). */
+/* Parts of the leak ledger (kit_state.c, kit_heap.c, kit_new.c, kit_map.c, kit_asker.c). */
 struct kit_state;
 struct kit_state *kit_state_take(void);
 /* Adds what has changed and frees. `device`: one was opened since, which starts threads of its
@@ -112,6 +112,10 @@ void kit_state_compare(struct kit_state *before, unsigned case_flags, bool devic
                        struct kit_text *text);
 void kit_heap_begin(void);
 void kit_heap_end(struct kit_text *text);
+/* Memory of the C library's; alignment 0 is malloc's. NULL: there is none. */
+void *kit_heap_take(size_t alignment, size_t bytes);
+/* Remembers that `caller` asked for it. */
+void kit_heap_remember(void *at, size_t bytes, const void *caller);
 /* Whether code at that address is the program's or the C library's, which keep what they like. */
 bool kit_heap_is_others(const void *caller);
 /* Whether `caller` gets none now, see tk_fail_allocation; errno is set. */

@@ -264,6 +264,39 @@ TK_TEST(rendezvous, size_mismatch_at_each_rank, "SM-RDV-06", .ranks = {2, 16}) {
     }
 }
 
+/* What each rank wrote at both ends of its own memory is what its peers read there. */
+static void expect_own_memory(struct tk *t, symmem_handle *handle, size_t bytes) {
+    const uint32_t own = word_of(t->rank, 60, 0);
+    tk_write(t, handle, t->rank, 0, &own, sizeof(own));
+    tk_write(t, handle, t->rank, bytes - sizeof(own), &own, sizeof(own));
+    tk_out_of_band_barrier(t);
+    for (int32_t peer = 0; peer < t->world_size; peer++) {
+        const uint32_t theirs = word_of(peer, 60, 0);
+        tk_expect_data(t, handle, peer, 0, &theirs, sizeof(theirs));
+        tk_expect_data(t, handle, peer, bytes - sizeof(theirs), &theirs, sizeof(theirs));
+    }
+    tk_out_of_band_barrier(t);
+}
+
+/* An engine that takes sizes which differ may give later memory another place on each rank, and
+ * then reach a peer's where its own is. The block is larger than the difference, so that it does
+ * not fit in a gap. */
+TK_TEST(rendezvous, equal_sizes_beside_unequal, "SM-RDV-60", .ranks = {2, 16},
+        .flags = TK_PLAIN_MEMORY) {
+    enum { SMALL = 4096, LARGE = 64 * 4096, EQUAL = 128 * 4096 };
+    void *unequal[8];
+    int count = held_count(t->world_size);
+    for (int i = 0; i < count; i++) {
+        int32_t odd = held_rank(t->world_size, i);
+        unequal[i] = tk_alloc(t, t->rank == odd ? LARGE : SMALL);
+        expect_mismatch(t, unequal[i], odd);
+        expect_own_memory(t, tk_handle(t, EQUAL, tk_world_group(t)), EQUAL);
+    }
+    for (int i = 0; i < count; i++)
+        tk_free(t, unequal[i]);
+    expect_own_memory(t, tk_handle(t, EQUAL, tk_world_group(t)), EQUAL);
+}
+
 /* Rank 0 has allocated once more before, and comes with the wrong one. */
 TK_TEST(rendezvous, mismatch_names_both_allocations, "SM-RDV-23", .ranks = {2, 4}) {
     char first[64], second[64];

@@ -243,6 +243,14 @@ TK_TEST(bad, leaks_heap, "SM-SELF-02", .timeout_s = 10) {
     TK_CHECK(t, selfcheck_leak(96) != NULL);
 }
 
+#ifdef SELFCHECK_IN_CXX
+/* By a backend in C++. */
+TK_TEST(bad, leaks_new, "SM-SELF-02", .timeout_s = 10) {
+    extern bool selfcheck_new_forgets(size_t bytes);
+    TK_CHECK(t, selfcheck_new_forgets(96));
+}
+#endif
+
 TK_TEST(bad, changes_directory, "SM-SELF-02", .timeout_s = 10) {
     TK_CHECK(t, chdir("/") == 0);
 }

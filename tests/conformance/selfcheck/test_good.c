@@ -10,8 +10,11 @@
 static void driver_keeps(struct tk *t) {
     extern bool selfcheck_driver_keeps(size_t bytes);
     extern int selfcheck_driver_socket(void);
+    extern bool selfcheck_user_keeps(size_t bytes);
     extern bool selfcheck_use_library(size_t bytes, bool asks);
     TK_CHECK(t, selfcheck_driver_keeps(4096));
+    if (KIT_OWNS_ALLOCATION) /* a sanitizer finds it at the end */
+        TK_CHECK(t, selfcheck_user_keeps(96));
     struct tk_mappings before, now;
     TK_CHECK(t, tk_shared_mappings(&before));
     if (KIT_OWNS_ALLOCATION)
@@ -26,10 +29,23 @@ static void driver_keeps(struct tk *t) {
         close(fd);
 }
 
+/* What a backend in C++ gets from operator new, and what it gets where there is none. */
+static void news_are_given_back(struct tk *t) {
+#ifdef SELFCHECK_IN_CXX
+    extern bool selfcheck_new_gives_back(size_t bytes);
+    extern bool selfcheck_new_throws(void);
+    TK_CHECK(t, selfcheck_new_gives_back(96));
+    TK_CHECK(t, selfcheck_new_throws());
+#else
+    (void)t;
+#endif
+}
+
 static void passes(struct tk *t) {
     TK_REQ(t, "SM-SELF-01");
     if (t->rank == 0)
         driver_keeps(t);
+    news_are_given_back(t);
     TK_CHECK(t, t->rank >= 0 && t->rank < t->world_size);
     TK_CHECK(t, t->context != NULL);
     TK_STATUS(t, SYMMEM_OK, SYMMEM_OK);

@@ -91,6 +91,36 @@ static symmem_status export_other(void *instance, symmem_memory *memory, symmem_
     return SYMMEM_OK;
 }
 
+/* A heap on each rank, of which a peer's memory is looked for where its own is: not there once
+ * sizes have differed. How much this process has had says where. */
+static size_t heap_used;
+
+static symmem_status alloc_in_heap(void *instance, int32_t device, size_t bytes,
+                                   symmem_memory *memory) {
+    heap_used += bytes;
+    return real->memory_alloc(instance, device, bytes, memory);
+}
+
+static uint8_t *place_in(const symmem_share *share) {
+    return (uint8_t *)share->more_bytes + sizeof(share->more_bytes) - sizeof(heap_used);
+}
+
+static symmem_status share_with_place(void *instance, symmem_memory *memory, symmem_share *share) {
+    symmem_status status = real->memory_share(instance, memory, share);
+    memcpy(place_in(share), &heap_used, sizeof(heap_used));
+    return status;
+}
+
+static symmem_status map_own_place(void *instance, int32_t device, const symmem_share *share,
+                                   size_t bytes, symmem_memory *memory) {
+    symmem_status status = real->memory_map(instance, device, share, bytes, memory);
+    bool elsewhere = memcmp(place_in(share), &heap_used, sizeof(heap_used)) != 0;
+    if (status == SYMMEM_OK && elsewhere)
+        (void)mmap(memory->ptr, bytes, PROT_READ | PROT_WRITE,
+                   MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return status;
+}
+
 /* --- pads and signal state -------------------------------------------------------- */
 
 static symmem_status open_with_full_pad(void *instance, symmem_peers *peers, void **buffers_dev_p,
@@ -159,6 +189,9 @@ const struct mutant memory_mutants[] = {
     {"multicast_not_released", .entries.multicast_release = keep_multicast},
     {"sizes_in_32_bits", .entries.memory_alloc = alloc_32_bits},
     {"recycled_memory", .entries = {.memory_alloc = alloc_recycled, .memory_release = keep_memory}},
+    {"heaps_are_taken_for_alike", .entries = {.memory_alloc = alloc_in_heap,
+                                              .memory_share = share_with_place,
+                                              .memory_map = map_own_place}},
     {"exports_other_memory", .entries.memory_share = export_other},
     {"pad_not_zeroed", .entries.peers_open = open_with_full_pad},
     {"signal_state_not_zeroed", .entries.peers_open = open_with_signals},

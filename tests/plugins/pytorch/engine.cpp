@@ -17,6 +17,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <mutex>
+#include <new>
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -35,6 +36,21 @@ const char world_name[] = "0";
 /* Channels enough for symmem's default pad, which is as large as this. */
 constexpr size_t signal_pad_bytes = 9216;
 
+/* Never destroyed, for PyTorch may call until the process ends; and not on the heap, where it would
+ * be what a backend leaves behind. */
+template <typename T> class Kept {
+  public:
+    template <typename... From> explicit Kept(From &&...from) {
+        new (place_) T(std::forward<From>(from)...);
+    }
+    T &operator*() {
+        return *std::launder(reinterpret_cast<T *>(place_));
+    }
+
+  private:
+    alignas(T) unsigned char place_[sizeof(T)];
+};
+
 bool has_chosen(c10::DeviceType type, const std::string &name) {
     return symm::has_allocator(type) && symm::get_allocator(type)->name() == name;
 }
@@ -48,7 +64,8 @@ Choice choose() {
     auto at = made.name.find('@');
     if (at != std::string::npos) {
         library = made.name.substr(at + 1);
-        made.name.resize(at);
+        made.name = made.name.substr(0, at);
+        made.name.shrink_to_fit();
     } else if (made.name == "CUDA" || made.name == "NCCL" || made.name == "NVSHMEM") {
         library = "libtorch_cuda.so";
     }
@@ -64,7 +81,7 @@ Choice choose() {
     }
     made.cpu = has_chosen(c10::kCPU, made.name);
     if (made.cpu || has_chosen(c10::kCUDA, made.name)) {
-        made.problem.clear();
+        std::string().swap(made.problem); // with its memory
         symm::set_signal_pad_size(signal_pad_bytes);
     } else if (made.problem.empty()) {
         made.problem = "allocator \"" + made.name + "\" is neither for CPU nor CUDA tensors";
@@ -77,8 +94,8 @@ c10::DeviceType device_type() {
 }
 
 symm::SymmetricMemoryAllocator &allocator() {
-    static auto *chosen =
-        new c10::intrusive_ptr<symm::SymmetricMemoryAllocator>(symm::get_allocator(device_type()));
+    static Kept<c10::intrusive_ptr<symm::SymmetricMemoryAllocator>> chosen(
+        symm::get_allocator(device_type()));
     return **chosen;
 }
 
@@ -106,8 +123,13 @@ class JobFile {
             }
             close(fd_);
         }
-        if (store()->add("ranks", 1) >= ranks) {
-            unlink(path_.c_str());
+        try {
+            if (store()->add("ranks", 1) >= ranks) {
+                unlink(path_.c_str());
+            }
+        } catch (...) {
+            close(fd_); // with it the lock
+            throw;
         }
         unlock();
     }
@@ -144,18 +166,16 @@ class JobFile {
 };
 
 std::unique_ptr<JobFile> &job_file() {
-    static auto *file = new std::unique_ptr<JobFile>;
+    static Kept<std::unique_ptr<JobFile>> file;
     return *file;
 }
 
-/* PyTorch keeps these for good, so one of an earlier name is overwritten. */
+/* PyTorch keeps these for good, and cannot be asked for one that there may not be. */
 void put_group_info(const std::string &name, int rank, int world_size, const StorePtr &store) {
-    static auto *known = new std::vector<std::string>;
-    if (std::find(known->begin(), known->end(), name) == known->end()) {
-        symm::set_group_info(name, rank, world_size, store);
-        known->push_back(name);
-    } else {
+    try {
         symm::get_group_info(name) = symm::GroupInfo{rank, world_size, store};
+    } catch (const c10::Error &) {
+        symm::set_group_info(name, rank, world_size, store);
     }
 }
 
@@ -217,7 +237,7 @@ int job_says(const char *variable, int otherwise) {
 std::mutex world_mutex;
 int world_users;
 ProcessGroupPtr &world_group() {
-    static auto *group = new ProcessGroupPtr;
+    static Kept<ProcessGroupPtr> group;
     return *group;
 }
 
@@ -289,7 +309,7 @@ class Group {
 };
 
 const Choice &choice() {
-    static auto *chosen = new Choice(choose());
+    static Kept<Choice> chosen(choose());
     return *chosen;
 }
 

@@ -5,8 +5,11 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <mutex>
+
+#include <symmem/memory.h>
 
 namespace {
 
@@ -17,10 +20,14 @@ enum class Fault { none, barrier, wait, zero, sizes, groups };
 
 class WrongMemory : public symm::SymmetricMemory {
   public:
-    WrongMemory(Fault fault, Memory right, Memory signals)
-        : fault_(fault), right_(std::move(right)), signals_(std::move(signals)) {}
+    WrongMemory(Fault fault, Memory right, Memory signals, size_t place)
+        : fault_(fault), right_(std::move(right)), signals_(std::move(signals)), place_(place) {}
     std::vector<void *> get_buffer_ptrs() override {
-        return right_->get_buffer_ptrs();
+        auto pointers = right_->get_buffer_ptrs();
+        for (auto &pointer : pointers) {
+            pointer = static_cast<char *>(pointer) + place_;
+        }
+        return pointers;
     }
     std::vector<void *> get_signal_pad_ptrs() override {
         return right_->get_signal_pad_ptrs();
@@ -71,6 +78,40 @@ class WrongMemory : public symm::SymmetricMemory {
   private:
     Fault fault_;
     Memory right_, signals_; /* the same, unless groups share signals */
+    size_t place_;           /* in this rank's heap, and taken for that in each peer's */
+};
+
+/* Allocations one behind the other, as in an engine that has a heap on each rank. */
+class Heap {
+  public:
+    void *add(size_t bytes, const std::function<void *(size_t)> &make) {
+        if (sizes_.empty()) {
+            base_ = static_cast<char *>(make(size));
+            used_ = 0;
+        }
+        TORCH_CHECK(bytes <= size - used_, "out of memory");
+        auto pointer = base_ + used_;
+        used_ += (bytes + SYMMEM_ALIGNMENT - 1) / SYMMEM_ALIGNMENT * SYMMEM_ALIGNMENT;
+        sizes_[pointer] = bytes;
+        return pointer;
+    }
+    /* Whether it was the last one. */
+    bool remove(void *pointer) {
+        sizes_.erase(pointer);
+        return sizes_.empty();
+    }
+    size_t bytes_of(void *pointer) const {
+        return sizes_.at(pointer);
+    }
+    char *base() const {
+        return base_;
+    }
+
+  private:
+    static constexpr size_t size = size_t{64} << 20;
+    char *base_ = nullptr;
+    size_t used_ = 0;
+    std::map<void *, size_t> sizes_;
 };
 
 class WrongAllocator : public symm::SymmetricMemoryAllocator {
@@ -78,33 +119,37 @@ class WrongAllocator : public symm::SymmetricMemoryAllocator {
     WrongAllocator(Fault fault, std::string name)
         : fault_(fault), name_(std::move(name)), right_(symm::get_allocator(c10::kCPU)) {}
     void *alloc(size_t bytes, int device, const std::optional<std::string> &group) override {
-        constexpr size_t step = size_t{1} << 16; /* so that few sizes differ */
-        auto rounded = fault_ == Fault::sizes ? (bytes + step - 1) / step * step : bytes;
-        auto pointer = right_->alloc(rounded, device, group);
+        auto make = [&](size_t much) { return right_->alloc(much, device, group); };
+        std::lock_guard<std::mutex> lock(mutex_);
+        auto pointer = fault_ == Fault::sizes ? heap_.add(bytes, make) : make(bytes);
         if (fault_ == Fault::zero) {
             memset(pointer, 0x5a, bytes);
         }
         return pointer;
     }
     void free(void *pointer) override {
-        {
-            std::lock_guard<std::mutex> lock(mutex_);
-            first_.erase(pointer);
+        std::lock_guard<std::mutex> lock(mutex_);
+        first_.erase(pointer);
+        if (fault_ != Fault::sizes) {
+            right_->free(pointer);
+        } else if (heap_.remove(pointer)) {
+            right_->free(heap_.base());
         }
-        right_->free(pointer);
     }
     size_t get_alloc_size(void *pointer) override {
-        return right_->get_alloc_size(pointer);
+        std::lock_guard<std::mutex> lock(mutex_);
+        return fault_ == Fault::sizes ? heap_.bytes_of(pointer) : right_->get_alloc_size(pointer);
     }
     Memory rendezvous(void *pointer, const std::optional<std::string> &group) override {
-        auto right = right_->rendezvous(pointer, group);
+        size_t place = fault_ == Fault::sizes ? static_cast<char *>(pointer) - heap_.base() : 0;
+        auto right = right_->rendezvous(static_cast<char *>(pointer) - place, group);
         if (!right) {
             return right;
         }
         std::lock_guard<std::mutex> lock(mutex_);
         auto &first = first_.emplace(pointer, right).first->second;
-        return c10::make_intrusive<WrongMemory>(fault_, right,
-                                                fault_ == Fault::groups ? first : right);
+        auto &signals = fault_ == Fault::groups ? first : right;
+        return c10::make_intrusive<WrongMemory>(fault_, right, signals, place);
     }
     bool has_multicast_support(int device) override {
         return right_->has_multicast_support(device);
@@ -121,6 +166,7 @@ class WrongAllocator : public symm::SymmetricMemoryAllocator {
     std::string name_;
     c10::intrusive_ptr<symm::SymmetricMemoryAllocator> right_;
     std::mutex mutex_;
+    Heap heap_;
     std::map<void *, Memory> first_; /* handle of each allocation */
 };
 

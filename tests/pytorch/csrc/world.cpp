@@ -84,6 +84,7 @@ void World::release() {
     std::lock_guard<std::mutex> lock(current_mutex());
     if (!current_group().lock()) {
         ended.swap(current_world());
+        current_group() = ProcessGroupRef(ProcessGroupPtr()); // the last to hold the group's memory
     }
 }
 

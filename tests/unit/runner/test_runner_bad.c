@@ -69,6 +69,11 @@ static const struct expectation expectations[] = {
      "ranks 0-3: leak: 1 heap block of 96 bytes together, asked for in "
      "libselfcheck_leaker.so",
      "leak: 4 heap blocks of 384 bytes", 1},
+#ifdef SELFCHECK_IN_CXX
+    {"bad.leaks_new",
+     "ranks 0-3: leak: 1 heap block of 96 bytes together, asked for in libselfcheck_news.so",
+     "leak: 4 heap blocks of 384 bytes", 1},
+#endif
     {"bad.leaks_drivers_mapping", "asked for by libselfcheck_leaker.so", "libselfcheck_leaker.so",
      1},
     {"bad.leaks_reservation", "ranks 0-3: leak: 2 private mappings of ",
