@@ -119,10 +119,11 @@ static void leave_last(sm_session *session) {
 /* Adds the ranks that have ended by now. */
 static void note_lost(const sm_session *session, sm_abandoned *entry) {
     const sm_session_config *config = &session->config;
+    sm_liveness_glance(config->liveness);
     for (int32_t rank = 0; rank < config->world_size; rank++)
         if (rank != config->rank &&
-            sm_liveness_ask_of(config->liveness, config->global_ranks[rank],
-                               &session->joins[rank].identity) == SYMMEM_PEER_GONE)
+            sm_liveness_glanced_of(config->liveness, config->global_ranks[rank],
+                                   &session->joins[rank].identity) == SYMMEM_PEER_GONE)
             entry->lost[rank / 64] |= 1ull << (rank % 64);
 }
 
@@ -159,14 +160,27 @@ static bool is_being_read(sm_session *session, const sm_abandoned *entry, uint64
     return false;
 }
 
-void sm_exchange_abandon(sm_session *session, uint64_t id, uint64_t sequence, sm_outcome outcome) {
-    if (outcome.published) {
-        SM_ATTEMPT(marking);
-        sm_part mark = {.magic = SM_PART_MAGIC, .flags = SM_PART_GAVE_UP};
-        char key[SM_SESSION_KEY_BYTES];
-        sm_exchange_rank_key(session, id, sequence, session->config.rank, key);
-        (void)!symmem_store_set(session->config.store, key, &mark, sizeof(mark), SM_STORE_CLEAN_MS);
+static void mark_part(const sm_session *session, uint64_t id, uint64_t sequence) {
+    SM_ATTEMPT(marking);
+    const sm_part mark = {.magic = SM_PART_MAGIC, .flags = SM_PART_GAVE_UP};
+    char key[SM_SESSION_KEY_BYTES];
+    sm_exchange_rank_key(session, id, sequence, session->config.rank, key);
+    (void)!symmem_store_set(session->config.store, key, &mark, sizeof(mark), SM_STORE_CLEAN_MS);
+}
+
+void sm_exchange_mark_abandoned(sm_session *session) {
+    for (int32_t i = 0; i < session->abandoned_count; i++) {
+        sm_abandoned *entry = &session->abandoned[i];
+        if (entry->is_to_be_marked)
+            mark_part(session, entry->id, entry->sequence);
+        entry->is_to_be_marked = false;
     }
+}
+
+void sm_exchange_abandon(sm_session *session, uint64_t id, uint64_t sequence, sm_outcome outcome) {
+    const bool waits = outcome.lost >= 0;
+    if (outcome.published && !waits)
+        mark_part(session, id, sequence);
     if (session->abandoned_count == SM_ABANDONED_MAX) {
         remove_abandoned(session, &session->abandoned[0], session->abandoned[0].sequence);
         session->abandoned_count--;
@@ -174,7 +188,10 @@ void sm_exchange_abandon(sm_session *session, uint64_t id, uint64_t sequence, sm
                 (size_t)session->abandoned_count * sizeof(session->abandoned[0]));
     }
     sm_abandoned *entry = &session->abandoned[session->abandoned_count++];
-    *entry = (sm_abandoned){.id = id, .sequence = sequence, .any_lost = outcome.lost >= 0};
+    *entry = (sm_abandoned){.id = id,
+                            .sequence = sequence,
+                            .is_to_be_marked = outcome.published && waits,
+                            .any_lost = outcome.lost >= 0};
     if (entry->any_lost)
         note_known(session, outcome.lost, entry);
 }

@@ -57,6 +57,7 @@ _Static_assert(sizeof(sm_join) <= 1024, "sm_store_take_back reads it");
 typedef struct sm_abandoned {
     uint64_t id;
     uint64_t sequence;
+    bool is_to_be_marked; /* this rank's part is there without the mark that it gave up */
     bool any_lost;
     uint64_t lost[SYMMEM_MAX_WORLD_SIZE / 64]; /* ranks that ended and cannot remove their keys */
 } sm_abandoned;
@@ -89,6 +90,7 @@ struct sm_session {
     sm_ipc *ipc;
     sm_ipc *shut_ipc;  /* of a session that was given up: its file is still to be removed */
     bool has_listened; /* with a socket, whose file may be left */
+    bool finalizes;    /* its context does, and looks for files that killed ranks have left */
     bool joining;      /* this rank's join key is in the store */
     bool stands;       /* the join key stays: later ranks may contradict it, too */
     uint64_t met[SYMMEM_MAX_WORLD_SIZE / 64];  /* ranks whose join record was read */
