@@ -140,11 +140,15 @@ static bool is_lost(const sm_abandoned *entry, int32_t rank) {
     return (entry->lost[rank / 64] >> (rank % 64) & 1) != 0;
 }
 
-static void remove_abandoned(const sm_session *session, const sm_abandoned *entry,
-                             uint64_t sequence) {
+/* Most of those that have ended have removed their own parts, and a removal keeps others from the
+ * store for longer than a look does. */
+static void remove_abandoned(sm_session *session, const sm_abandoned *entry, uint64_t sequence) {
+    const sm_call look = sm_call_start("clean", "", sm_deadline_ns(SM_STORE_CLEAN_MS));
+    const sm_gathering x = {
+        .session = session, .call = &look, .id = entry->id, .sequence = sequence};
     remove_part(session, entry->id, sequence, session->config.rank);
     for (int32_t rank = 0; entry->any_lost && rank < session->config.world_size; rank++)
-        if (is_lost(entry, rank))
+        if (is_lost(entry, rank) && sm_exchange_look_for_part(&x, rank) != SYMMEM_NOT_FOUND)
             remove_part(session, entry->id, sequence, rank);
     remove_common(session, entry->id, sequence);
 }
@@ -160,27 +164,14 @@ static bool is_being_read(sm_session *session, const sm_abandoned *entry, uint64
     return false;
 }
 
-static void mark_part(const sm_session *session, uint64_t id, uint64_t sequence) {
-    SM_ATTEMPT(marking);
-    const sm_part mark = {.magic = SM_PART_MAGIC, .flags = SM_PART_GAVE_UP};
-    char key[SM_SESSION_KEY_BYTES];
-    sm_exchange_rank_key(session, id, sequence, session->config.rank, key);
-    (void)!symmem_store_set(session->config.store, key, &mark, sizeof(mark), SM_STORE_CLEAN_MS);
-}
-
-void sm_exchange_mark_abandoned(sm_session *session) {
-    for (int32_t i = 0; i < session->abandoned_count; i++) {
-        sm_abandoned *entry = &session->abandoned[i];
-        if (entry->is_to_be_marked)
-            mark_part(session, entry->id, entry->sequence);
-        entry->is_to_be_marked = false;
-    }
-}
-
 void sm_exchange_abandon(sm_session *session, uint64_t id, uint64_t sequence, sm_outcome outcome) {
-    const bool waits = outcome.lost >= 0;
-    if (outcome.published && !waits)
-        mark_part(session, id, sequence);
+    if (outcome.published && outcome.lost < 0) {
+        SM_ATTEMPT(marking);
+        sm_part mark = {.magic = SM_PART_MAGIC, .flags = SM_PART_GAVE_UP};
+        char key[SM_SESSION_KEY_BYTES];
+        sm_exchange_rank_key(session, id, sequence, session->config.rank, key);
+        (void)!symmem_store_set(session->config.store, key, &mark, sizeof(mark), SM_STORE_CLEAN_MS);
+    }
     if (session->abandoned_count == SM_ABANDONED_MAX) {
         remove_abandoned(session, &session->abandoned[0], session->abandoned[0].sequence);
         session->abandoned_count--;
@@ -188,10 +179,7 @@ void sm_exchange_abandon(sm_session *session, uint64_t id, uint64_t sequence, sm
                 (size_t)session->abandoned_count * sizeof(session->abandoned[0]));
     }
     sm_abandoned *entry = &session->abandoned[session->abandoned_count++];
-    *entry = (sm_abandoned){.id = id,
-                            .sequence = sequence,
-                            .is_to_be_marked = outcome.published && waits,
-                            .any_lost = outcome.lost >= 0};
+    *entry = (sm_abandoned){.id = id, .sequence = sequence, .any_lost = outcome.lost >= 0};
     if (entry->any_lost)
         note_known(session, outcome.lost, entry);
 }

@@ -178,12 +178,17 @@ static bool any_is_there(const sm_world *world) {
     return any;
 }
 
-static bool is_said(const sm_world *world) {
-    char key[SYMMEM_STORE_KEY_MAX + 1], value[8];
+static bool is_left_there(const sm_world *world, int32_t rank) {
+    char key[SYMMEM_STORE_KEY_MAX + 1], first[1];
     size_t bytes = 0;
-    left_key(world->prefix, -1, key, sizeof(key));
-    return symmem_store_get(world->store, key, value, sizeof(value), &bytes, SM_STORE_CLEAN_MS) ==
-           SYMMEM_OK;
+    left_key(world->prefix, rank, key, sizeof(key));
+    const symmem_status status =
+        symmem_store_get(world->store, key, first, sizeof(first), &bytes, SM_STORE_CLEAN_MS);
+    return status == SYMMEM_OK || status == SYMMEM_OUT_OF_RANGE;
+}
+
+static bool is_said(const sm_world *world) {
+    return is_left_there(world, -1);
 }
 
 void sm_member_say_left(const sm_world *world) {
@@ -208,10 +213,11 @@ void sm_member_say_left(const sm_world *world) {
 /* Removes all words if no rank is there that could read them. This rank's key is gone by now, so
  * that of two ranks that go at the same time one sees that the other one has gone. */
 static void forget_words(const sm_world *world) {
-    if (!is_said(world) || any_is_there(world))
-        return;
+    if (!is_said(world) || any_is_there(world) || !is_said(world))
+        return; /* another one may have removed them meanwhile */
     for (int32_t rank = -1; rank < world->size; rank++)
-        remove_word(world, rank);
+        if (rank < 0 || is_left_there(world, rank))
+            remove_word(world, rank);
 }
 
 bool sm_member_hears_of_left(symmem_store *store, const char *world_prefix, const sm_member *own) {
@@ -256,6 +262,15 @@ static bool surely_lives(const sm_world *world, const sm_identity *other) {
            sm_liveness_ask_of(world->liveness, world->rank, other) == SYMMEM_PEER_ALIVE;
 }
 
+/* Only the rank's key tells whose the file is, and it will be this process's. */
+static void remove_predecessors_file(const sm_world *world, const sm_identity *its) {
+    if (world->socket_dir == NULL)
+        return;
+    sm_liveness_learn(world->liveness, world->rank, its);
+    sm_ipc_sweep_one(world->socket_dir, its->life_file, world->liveness);
+    sm_liveness_learn(world->liveness, world->rank, world->identity);
+}
+
 static symmem_status refuse_taken(const sm_world *world, sm_member *own, const char *key) {
     sm_member found;
     {
@@ -268,9 +283,7 @@ static symmem_status refuse_taken(const sm_world *world, sm_member *own, const c
         return SYMMEM_OK;
     if (!surely_lives(world, &found.identity)) {
         own->took_over = 1;
-        /* Only while the key still tells whose file that is. */
-        if (world->socket_dir != NULL)
-            sm_ipc_sweep(world->socket_dir, world->liveness);
+        remove_predecessors_file(world, &found.identity);
         return SYMMEM_OK;
     }
     fail_same_rank("init", &found.identity, world->identity, world->rank, world->size);

@@ -199,7 +199,7 @@ static void remove_socket(sm_session *session) {
 /* Leaves the socket's file, which must not keep the rank from telling its caller: all ranks that
  * give up remove theirs at the same time, and the kernel has one lock for the directory. */
 static void close_down(sm_session *session) {
-    if (!session->stands)
+    if (!session->stands && !session->stays)
         remove_own_join(session);
     sm_session_drop_own_fds(session);
     remove_socket(session);
@@ -220,7 +220,7 @@ void sm_session_take_down(sm_session *session, const sm_call *call) {
 void sm_session_destroy(sm_session *session) {
     if (session == NULL)
         return;
-    session->stands = false;
+    session->stands = session->stays = false;
     close_down(session);
     remove_socket(session);
     if (session->has_listened && session->config.socket_dir != NULL)
@@ -294,7 +294,7 @@ static symmem_status prepare(sm_session *session, const sm_call *call) {
         return sm_session_describe(session, call, status);
     memset(session->met, 0, sizeof(session->met));
     memset(session->told, 0, sizeof(session->told));
-    session->stands = false;
+    session->stands = session->stays = false;
     if (session->ipc != NULL) {
         sm_ipc_address(session->ipc, own->address, &own->address_bytes);
         sm_ipc_expect_notes(session->ipc, own->nonce);
@@ -392,7 +392,9 @@ static symmem_status read_one(sm_session *session, const sm_call *call, reading 
         status = sm_session_look_up(session, call, rank);
         if (status != SYMMEM_OK)
             return status;
-        return sm_session_gone(session, call, rank, &restarted) && !restarted
+        /* One that finalized may have left because of another one: look_after loses it then. */
+        return sm_session_gone(session, call, rank, &restarted) && !restarted &&
+                       !sm_session_has_left(session, call, rank)
                    ? lose(session, call, r, rank)
                    : SYMMEM_OK;
     }
@@ -590,7 +592,8 @@ static symmem_status acknowledge(sm_session *session, const sm_call *call,
             *id_p = id;
             return SYMMEM_OK;
         }
-        if (!outcome.again)
+        session->stays = !outcome.again && outcome.lost >= 0;
+        if (!outcome.again && !session->stays)
             remove_own_join(session); /* first: no rank that sees the mark may read the record */
         if (!outcome.complete)
             sm_exchange_abandon(session, id, 0, outcome);
@@ -640,9 +643,10 @@ static symmem_status join(sm_session *session, const sm_call *call) {
         return status;
     status = acknowledge(session, call, own.status == SYMMEM_OK ? NULL : &own, &id);
     session->stands = status == SYMMEM_MISMATCH;
+    session->stays = status == SYMMEM_PEER_LOST;
     if (session->stands)
         sm_session_stand(session, call);
-    else
+    else if (!session->stays)
         remove_own_join(session);
     if (status != SYMMEM_OK)
         return status;
@@ -683,7 +687,6 @@ symmem_status sm_session_up(sm_session *session, const sm_call *call) {
         return join_alone(session, call);
     bool failed = session->failed && !call->restart;
     session->failed = false;
-    sm_exchange_mark_abandoned(session);
     if (failed && session->failed_deadline_ns == call->deadline_ns &&
         session->failed_operation ==
             sm_hash(call->operation, strlen(call->operation), SM_HASH_SEED))

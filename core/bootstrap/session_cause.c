@@ -16,8 +16,8 @@
 
 enum { GAVE_UP = 1, FINALIZED = 2, CONTRADICTED = 3, DESTROYED = 4, REMARKED = 5 };
 
-/* A rank that this many others have told of an ended rank tells nobody, because each of those told
- * all. More would cost all ranks together a note for each pair of them. */
+/* A rank that this many others have told of an ended rank does not tell it again, because each of
+ * those told all. Otherwise all ranks together would send a note for each pair of them. */
 #define TELLERS 4
 
 /* The content of a note. */
@@ -269,6 +269,12 @@ static bool is_spread(const sm_session *session, const sm_ipc_notes *notes,
     return tellers >= TELLERS;
 }
 
+/* In a bring-up the others may not have known the ranks that this one has not met either. */
+static void count_as_told(sm_session *session) {
+    for (int32_t i = 0; i < SYMMEM_MAX_WORLD_SIZE / 64; i++)
+        session->told[i] |= session->id != 0 ? UINT64_MAX : session->met[i];
+}
+
 symmem_status sm_session_give_up(sm_session *session, const sm_call *call, symmem_status status) {
     reason why;
     const sm_ipc_notes *notes = listen_to_peers(session);
@@ -295,8 +301,8 @@ symmem_status sm_session_give_up(sm_session *session, const sm_call *call, symme
     (void)sm_error_get(&record);
     SM_ATTEMPT(telling);
     if (hearsay && is_spread(session, notes, &record))
-        memset(session->told, UINT8_MAX, sizeof(session->told));
-    else if (session->ipc != NULL && status != SYMMEM_NOT_INITIALIZED && status != SYMMEM_STALE)
+        count_as_told(session);
+    if (session->ipc != NULL && status != SYMMEM_NOT_INITIALIZED && status != SYMMEM_STALE)
         tell(session, call, GAVE_UP, &record);
     return status;
 }

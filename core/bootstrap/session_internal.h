@@ -57,7 +57,6 @@ _Static_assert(sizeof(sm_join) <= 1024, "sm_store_take_back reads it");
 typedef struct sm_abandoned {
     uint64_t id;
     uint64_t sequence;
-    bool is_to_be_marked; /* this rank's part is there without the mark that it gave up */
     bool any_lost;
     uint64_t lost[SYMMEM_MAX_WORLD_SIZE / 64]; /* ranks that ended and cannot remove their keys */
 } sm_abandoned;
@@ -93,6 +92,7 @@ struct sm_session {
     bool finalizes;    /* its context does, and looks for files that killed ranks have left */
     bool joining;      /* this rank's join key is in the store */
     bool stands;       /* the join key stays: later ranks may contradict it, too */
+    bool stays; /* or until the next bring-up: the caller is to be told first that a rank ended */
     uint64_t met[SYMMEM_MAX_WORLD_SIZE / 64];  /* ranks whose join record was read */
     uint64_t told[SYMMEM_MAX_WORLD_SIZE / 64]; /* ranks told that it was given up */
     bool reach_agreed;  /* in this bring-up: each rank reaches all ranks' sockets */
