@@ -91,15 +91,80 @@ static int body_waits(test_rank *self) {
     return 0;
 }
 
-TEST("an earlier job's process ended a rank's neighbor") {
+/* Runs the first of three ranks. */
+static void run_first(rank_body body) {
+    symmem_store *store = NULL;
+    test_rank ranks[3];
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+    prepare_ranks(ranks, 3, store, body, NULL);
+    CU_ASSERT_TRUE(run_threads(ranks, 1));
+    symmem_store_close(store);
+}
+
+TEST("a neighbor ended for an earlier job") {
     dead = identity_of_the_dead();
-    for (int i = 0; i < 2; i++) {
-        symmem_store *store = NULL;
-        test_rank ranks[3];
-        is_earlier_jobs = i == 0;
-        CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
-        prepare_ranks(ranks, 3, store, body_waits, NULL);
-        CU_ASSERT_TRUE(run_threads(ranks, 1));
-        symmem_store_close(store);
-    }
+    is_earlier_jobs = true;
+    run_first(body_waits);
+    is_earlier_jobs = false;
+    run_first(body_waits);
+}
+
+/* Rank 1 has finalized and rank 2 was killed. The first may have left because of the second. */
+static int body_two_ended(test_rank *self) {
+    counting c = {.inner = self->store};
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    sm_member killed;
+    memset(&killed, 0, sizeof(killed));
+    killed.identity = dead;
+    killed.rank = 2;
+    killed.world_size = self->world_size;
+    killed.published_ns = sm_since_boot_ns() + 1000000000u; /* of this job */
+    sm_identity_key("w", 2, key, sizeof(key));
+    EXPECT(symmem_store_set(self->store, key, &killed, sizeof(killed), 0) == SYMMEM_OK);
+    EXPECT(symmem_store_open_custom(&counting_ops, &c, &self->store) == SYMMEM_OK);
+    symmem_store *const own = self->session->config.store;
+    self->session->config.store = self->store;
+    sm_liveness_learn(self->liveness, 1, &dead);
+    EXPECT(gather(self, "op", false, 10000) == SYMMEM_PEER_LOST);
+    EXPECT(last_record().failed_rank == 2);
+    EXPECT(atomic_load(&c.removes) == 0); /* its own record goes later */
+    self->session->config.store = own;
+    return 0;
+}
+
+TEST("the killed one is named") {
+    dead = identity_of_the_dead();
+    run_first(body_two_ended);
+}
+
+/* --- a word that an earlier job has left ---------------------------------------------------- */
+
+typedef struct left_word { /* as in member.c */
+    sm_identity identity;
+    uint64_t made_ns;
+} left_word;
+
+static bool is_read(symmem_store *store, const sm_member *own, uint64_t made_ns, size_t bytes) {
+    left_word word;
+    sm_identity found;
+    memset(&word, 0, sizeof(word));
+    word.identity = own->identity;
+    word.made_ns = made_ns;
+    CU_ASSERT_EQUAL(symmem_store_set(store, "w/left/1", &word, bytes, 0), SYMMEM_OK);
+    return sm_member_read_left(store, "w", own, 1, &found);
+}
+
+TEST("a word of an earlier job") {
+    sm_member own;
+    symmem_store *store = NULL;
+    memset(&own, 0, sizeof(own));
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(sm_identity_self(&own.identity), SYMMEM_OK);
+    own.published_ns = 1000;
+    CU_ASSERT(is_read(store, &own, 1001, sizeof(left_word)));
+    CU_ASSERT(!is_read(store, &own, 999, sizeof(left_word)));
+    CU_ASSERT(!is_read(store, &own, 1001, sizeof(left_word) - 1));
+    own.identity.boot_id = 0; /* by another clock nothing is known */
+    CU_ASSERT(is_read(store, &own, 999, sizeof(left_word)));
+    symmem_store_close(store);
 }
