@@ -28,17 +28,25 @@ static bool find_type(symmem_dtype dtype, ncclDataType_t *type_p) {
     return false;
 }
 
-static ncclRedOp_t operation_of(symmem_reduce_op op) {
+/* Without a default, so that compilers name an operation that is new and missing here. */
+static bool find_op(symmem_reduce_op op, ncclRedOp_t *op_p) {
     switch (op) {
+    case SYMMEM_SUM:
+        *op_p = ncclSum;
+        return true;
     case SYMMEM_AVG:
-        return ncclAvg;
+        *op_p = ncclAvg;
+        return true;
     case SYMMEM_MIN:
-        return ncclMin;
+        *op_p = ncclMin;
+        return true;
     case SYMMEM_MAX:
-        return ncclMax;
-    default:
-        return ncclSum;
+        *op_p = ncclMax;
+        return true;
+    case SYMMEM_REDUCE_OP_COUNT:
+        break;
     }
+    return false;
 }
 
 static bool reduces(symmem_call_kind kind) {
@@ -53,12 +61,17 @@ static size_t rows_of(const symmem_collective *call) {
 symmem_status nccl_call_check(const cuda_instance *instance, const symmem_collective *call) {
     const symmem_host *host = instance->host;
     ncclDataType_t type;
+    ncclRedOp_t op;
     if (call->kind < SYMMEM_CALL_ONE_SHOT_ALL_REDUCE || call->kind > SYMMEM_CALL_ALL_TO_ALL)
         return host->fail(host, SYMMEM_UNSUPPORTED, 0, call->name,
                           "this backend has no such collective");
     if (reduces(call->kind) && !find_type(call->dtype, &type))
         return host->fail(host, SYMMEM_UNSUPPORTED, 0, call->name,
                           "NCCL, which serves this group, does not reduce such elements");
+    if (reduces(call->kind) && !find_op(call->op, &op))
+        return host->fail(host, SYMMEM_UNSUPPORTED, 0, call->name,
+                          "NCCL, which serves this group, does not reduce by operation %d",
+                          (int)call->op);
     if (call->kind == SYMMEM_CALL_REDUCE_SCATTER && rows_of(call) > MAX_ROWS)
         return host->fail(host, SYMMEM_UNSUPPORTED, 0, call->name,
                           "NCCL, which serves this group, gets at most %d rows", MAX_ROWS);
@@ -78,10 +91,12 @@ static ncclResult_t meet(const nccl_call *c) {
 
 static ncclResult_t all_reduce(const nccl_call *c) {
     ncclDataType_t type = ncclInt8;
+    ncclRedOp_t op = ncclSum;
     (void)find_type(c->call->dtype, &type);
+    (void)find_op(c->call->op, &op);
     return c->library->AllReduce(c->call->in != NULL ? c->call->in : own_part(c),
                                  c->call->out != NULL ? c->call->out : own_part(c), c->call->count,
-                                 type, operation_of(c->call->op), c->comm, c->native);
+                                 type, op, c->comm, c->native);
 }
 
 /* For a call within a group, which NCCL only records. NCCL may answer that with in progress. */
@@ -97,13 +112,14 @@ static ncclResult_t end_group(const nccl_call *c, ncclResult_t result) {
 static ncclResult_t reduce_scatter(const nccl_call *c) {
     size_t bytes = element_bytes(c->call->dtype);
     ncclDataType_t type = ncclInt8;
+    ncclRedOp_t op = ncclSum;
     (void)find_type(c->call->dtype, &type);
+    (void)find_op(c->call->op, &op);
     ncclResult_t result = c->library->GroupStart();
     for (size_t row = 0; is_noted(result) && row < rows_of(c->call); row++)
         result = c->library->ReduceScatter(own_part(c) + row * c->call->in_row * bytes,
                                            (char *)c->call->out + row * c->call->out_row * bytes,
-                                           c->call->out_row, type, operation_of(c->call->op),
-                                           c->comm, c->native);
+                                           c->call->out_row, type, op, c->comm, c->native);
     return end_group(c, result);
 }
 

@@ -110,7 +110,8 @@ static symmem_status run_matmul(const shm_op *op, symmem_error_record *record_p)
 symmem_status shm_matmul(void *instance, int32_t device, const symmem_matmul *product,
                          const symmem_exec *exec) {
     (void)device;
-    shm_op op = {.run = run_matmul, .instance = instance};
+    shm_op op;
+    shm_op_init(&op, instance, run_matmul);
     op.u.matmul.product = *product;
     op.u.matmul.timeout_ms = exec->timeout_ms;
     return shm_submit(&op, exec, shm_operation(exec, "matmul"));
@@ -128,7 +129,8 @@ static symmem_status run_copy_strided(const shm_op *op, symmem_error_record *rec
 symmem_status shm_copy_strided(void *instance, int32_t device, const symmem_strided_copy *copy,
                                const symmem_exec *exec) {
     (void)device;
-    shm_op op = {.run = run_copy_strided, .instance = instance};
+    shm_op op;
+    shm_op_init(&op, instance, run_copy_strided);
     op.u.strided = *copy;
     return shm_submit(&op, exec, shm_operation(exec, "copy_strided"));
 }
@@ -156,7 +158,8 @@ static symmem_status run_reduce_local(const shm_op *op, symmem_error_record *rec
 symmem_status shm_reduce_local(void *instance, int32_t device, const symmem_local_reduce *reduce,
                                const symmem_exec *exec) {
     (void)device;
-    shm_op op = {.run = run_reduce_local, .instance = instance};
+    shm_op op;
+    shm_op_init(&op, instance, run_reduce_local);
     op.u.local = *reduce;
     return shm_submit(&op, exec, shm_operation(exec, "reduce_local"));
 }

@@ -249,7 +249,8 @@ static symmem_status run_store(const shm_op *op, symmem_error_record *record_p) 
 
 symmem_status shm_multimem_store(void *instance, const symmem_peers *peers, void *address,
                                  const void *src, size_t bytes, const symmem_exec *exec) {
-    shm_op op = {.run = run_store, .instance = instance};
+    shm_op op;
+    shm_op_init(&op, instance, run_store);
     symmem_status status =
         find_offset(instance, peers, address, bytes, "multimem_store", &op.u.store.offset);
     if (status != SYMMEM_OK)
@@ -294,7 +295,8 @@ symmem_status shm_multimem_ld_reduce(void *instance, const symmem_peers *peers, 
     if (count > SIZE_MAX / element_bytes)
         return self->host->fail(self->host, SYMMEM_OUT_OF_RANGE, 0, "multimem_ld_reduce",
                                 "%zu elements are more than any range holds", count);
-    shm_op op = {.run = shm_run_reduce, .instance = self};
+    shm_op op;
+    shm_op_init(&op, self, shm_run_reduce);
     symmem_status status = find_offset(self, peers, address, count * element_bytes,
                                        "multimem_ld_reduce", &op.u.reduce.offset);
     if (status != SYMMEM_OK)

@@ -18,7 +18,8 @@ static symmem_status run_copy(const shm_op *op, symmem_error_record *record_p) {
 symmem_status shm_copy(void *instance, int32_t device, void *dst, const void *src, size_t bytes,
                        const symmem_exec *exec) {
     (void)device;
-    shm_op op = {.run = run_copy, .instance = instance};
+    shm_op op;
+    shm_op_init(&op, instance, run_copy);
     op.u.copy.dst = dst;
     op.u.copy.src = src;
     op.u.copy.bytes = bytes;
@@ -39,7 +40,8 @@ static symmem_status run_memset32(const shm_op *op, symmem_error_record *record_
 symmem_status shm_memset32(void *instance, int32_t device, void *dst, uint32_t value, size_t count,
                            const symmem_exec *exec) {
     (void)device;
-    shm_op op = {.run = run_memset32, .instance = instance};
+    shm_op op;
+    shm_op_init(&op, instance, run_memset32);
     op.u.fill.dst = dst;
     op.u.fill.count = count;
     op.u.fill.value = value;
@@ -59,7 +61,8 @@ static symmem_status run_write_value32(const shm_op *op, symmem_error_record *re
 symmem_status shm_write_value32(void *instance, int32_t device, void *dst, uint32_t value,
                                 const symmem_exec *exec) {
     (void)device;
-    shm_op op = {.run = run_write_value32, .instance = instance};
+    shm_op op;
+    shm_op_init(&op, instance, run_write_value32);
     op.u.fill.dst = dst;
     op.u.fill.value = value;
     return shm_submit(&op, exec, "stream_write_value32");
@@ -72,7 +75,8 @@ static symmem_status run_host_fn(const shm_op *op, symmem_error_record *record_p
 }
 
 symmem_status shm_host_fn(void *instance, void *stream, void (*fn)(void *arg), void *arg) {
-    shm_op op = {.run = run_host_fn, .instance = instance};
+    shm_op op;
+    shm_op_init(&op, instance, run_host_fn);
     op.u.call.fn = fn;
     op.u.call.arg = arg;
     symmem_exec exec = {.stream = stream};

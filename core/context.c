@@ -356,7 +356,7 @@ symmem_status symmem_init(const symmem_context_options *options, symmem_context 
         return status;
     }
     context->number = next_number();
-    sm_call_is_in(context->number, NULL, NULL);
+    sm_call_is_in(context->number, -1, 0, NULL, NULL);
     status = begin(context, options);
     if (status != SYMMEM_OK) {
         SM_ATTEMPT(cleaning);

@@ -32,8 +32,8 @@ symmem_status sm_context_check(const symmem_context *context, const char *operat
     if (sm_fork_is_parents(context->made_in))
         return sm_fork_refuse(operation);
     sm_clock_use(context->clock);
-    sm_call_is_of(context->rank, context->world_size, NULL);
-    sm_call_is_in(context->number, context->failure_ops, (symmem_context *)context);
+    sm_call_is_in(context->number, context->rank, context->world_size, context->failure_ops,
+                  (symmem_context *)context);
     /* Acquire pairs with: release in symmem_finalize */
     if (atomic_load_explicit(&context->finalized, memory_order_acquire))
         return sm_context_fail(context, SYMMEM_NOT_INITIALIZED, operation, "",

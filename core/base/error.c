@@ -6,9 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* All that a thread has: errors of one never overwrite another's. One variable, so that a function
- * looks its address up once. */
-static _Thread_local struct {
+/* All that a thread has: errors of one never overwrite another's. */
+static _Thread_local struct thread {
     sm_scope *innermost;           /* NULL: `base`, whose address is no constant */
     const char *operation;         /* of the public call; NULL: in none */
     uint64_t context;              /* its number, or 0 */
@@ -20,6 +19,14 @@ static _Thread_local struct {
     char group[SYMMEM_NAME_MAX];
     sm_scope call, base;
 } thread = {.base.error = {.rank = -1, .channel = -1, .failed_rank = -1}};
+
+/* Looks the thread's own up. That is a call, and the dearest part of a short public one. Compilers
+ * take the address for a constant, and ask for it again at each use unless it is hidden. */
+static inline struct thread *own_thread(void) {
+    struct thread *own = &thread;
+    __asm__("" : "+r"(own));
+    return own;
+}
 
 static sm_scope *innermost(void) {
     return thread.innermost != NULL ? thread.innermost : &thread.base;
@@ -34,16 +41,16 @@ static void clear(symmem_error_record *error) {
 
 /* --- scopes -------------------------------------------------------------------------- */
 
-static void open_scope(sm_scope *scope, bool is_attempt) {
-    scope->outer = innermost();
+static void open_scope(struct thread *own, sm_scope *scope, bool is_attempt) {
+    scope->outer = own->innermost != NULL ? own->innermost : &own->base;
     scope->is_attempt = is_attempt;
     scope->is_clear = false;
     scope->error.status = SYMMEM_OK;
-    thread.innermost = scope;
+    own->innermost = scope;
 }
 
 void sm_scope_open(sm_scope *scope) {
-    open_scope(scope, true);
+    open_scope(&thread, scope, true);
 }
 
 void sm_scope_close(const sm_scope *scope) {
@@ -64,7 +71,7 @@ static const sm_scope *last_failed(void) {
 
 symmem_status sm_point_call(symmem_point_fn point, void *arg, const char *name) {
     sm_scope own;
-    open_scope(&own, true);
+    open_scope(&thread, &own, true);
     symmem_status status = point(arg, name);
     sm_scope_close(&own);
     if (has_error(&own) && own.outer->error.status == SYMMEM_OK) {
@@ -77,26 +84,27 @@ symmem_status sm_point_call(symmem_point_fn point, void *arg, const char *name) 
 /* --- the public call ---------------------------------------------------------------- */
 
 bool sm_call_begin(const char *function) {
-    if (thread.operation != NULL)
+    struct thread *own = own_thread();
+    if (own->operation != NULL)
         return false;
-    thread.operation = function + sizeof("symmem_") - 1;
-    thread.rank = -1;
-    thread.world_size = 0;
-    thread.context = 0;
-    thread.failure = NULL;
-    thread.holds = false;
-    thread.group[0] = '\0';
-    open_scope(&thread.call, false);
+    own->operation = function + sizeof("symmem_") - 1;
+    own->rank = -1;
+    own->world_size = 0;
+    own->context = 0;
+    own->failure = NULL;
+    own->holds = false;
+    own->group[0] = '\0';
+    open_scope(own, &own->call, false);
     return true;
 }
 
 /* The call's error becomes that of what is around it. */
-static void publish(void) {
-    sm_scope *outer = thread.call.outer;
-    outer->error = thread.call.error;
-    outer->is_clear = thread.call.is_clear;
-    if (outer == &thread.base)
-        thread.failed_in = thread.context;
+static void publish(struct thread *own) {
+    sm_scope *outer = own->call.outer;
+    outer->error = own->call.error;
+    outer->is_clear = own->call.is_clear;
+    if (outer == &own->base)
+        own->failed_in = own->context;
 }
 
 /* The context is sure to be there: the call that fails still works on it. */
@@ -120,31 +128,37 @@ static void end_failure(const symmem_error_record *error) {
 void sm_call_end(const bool *is_outermost) {
     if (!*is_outermost)
         return;
-    if (has_error(&thread.call))
-        publish();
-    if (thread.holds)
-        end_failure(thread.call.error.status != SYMMEM_OK ? &thread.call.error : NULL);
-    thread.innermost = thread.call.outer;
-    thread.operation = NULL;
+    struct thread *own = own_thread();
+    if (has_error(&own->call))
+        publish(own);
+    if (own->holds)
+        end_failure(own->call.error.status != SYMMEM_OK ? &own->call.error : NULL);
+    own->innermost = own->call.outer;
+    own->operation = NULL;
 }
 
 void sm_call_is_of(int32_t rank, int32_t world_size, const char *group) {
-    if (group == NULL && thread.rank >= 0)
-        return;
-    thread.rank = rank;
-    thread.world_size = world_size;
-    if (group != NULL)
-        memcpy(thread.group, group, sizeof(thread.group));
+    struct thread *own = own_thread();
+    own->rank = rank;
+    own->world_size = world_size;
+    memcpy(own->group, group, sizeof(own->group));
 }
 
-void sm_call_is_in(uint64_t context, const sm_failure_ops *ops, void *arg) {
-    thread.context = context;
-    if (thread.holds && arg == thread.failure_arg)
-        return;
-    if (thread.holds)
+void sm_call_is_in(uint64_t context, int32_t rank, int32_t world_size, const sm_failure_ops *ops,
+                   void *arg) {
+    struct thread *own = own_thread();
+    if (own->rank < 0) {
+        own->rank = rank;
+        own->world_size = world_size;
+    }
+    own->context = context;
+    if (__builtin_expect(own->holds, false)) {
+        if (arg == own->failure_arg)
+            return;
         end_failure(NULL);
-    thread.failure = ops;
-    thread.failure_arg = arg;
+    }
+    own->failure = ops;
+    own->failure_arg = arg;
 }
 
 void sm_call_forget(const void *arg) {

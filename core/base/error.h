@@ -83,8 +83,8 @@ symmem_status sm_point_call(symmem_point_fn point, void *arg, const char *name);
 /* The outermost public call that the thread is in. What was called inside is the error's stage. */
 bool sm_call_begin(const char *function);
 void sm_call_end(const bool *is_outermost);
-/* Who calls, once it is known: in the group's numbers (`group` is its name, an array of
- * SYMMEM_NAME_MAX), or with NULL in the context's, which never replace a group's. */
+/* Who calls, in the group's numbers, once they are known. `group` is its name, an array of
+ * SYMMEM_NAME_MAX. */
 void sm_call_is_of(int32_t rank, int32_t world_size, const char *group);
 /* What a call's failure leads to. The first error in the call, even of an attempt, calls `hold`,
  * which keeps `arg` until `end`. The call's end calls `end` with the call's error, or with NULL if
@@ -93,9 +93,10 @@ typedef struct sm_failure_ops {
     void (*hold)(void *arg);
     void (*end)(void *arg, const symmem_error_record *error);
 } sm_failure_ops;
-/* The context that the call is on, or makes, by its number: an address may be used again. `ops` may
- * be NULL. */
-void sm_call_is_in(uint64_t context, const sm_failure_ops *ops, void *arg);
+/* The context that the call is on, or makes, by its number: an address may be used again. Its rank
+ * and world size never replace a group's. `ops` may be NULL. */
+void sm_call_is_in(uint64_t context, int32_t rank, int32_t world_size, const sm_failure_ops *ops,
+                   void *arg);
 /* `arg` is no more: nothing is done with it at the call's failure. */
 void sm_call_forget(const void *arg);
 /* Whether the error that symmem_last_error gives is of a call on that context. */

@@ -46,14 +46,6 @@ bool sm_mul_size(size_t a, size_t b, size_t *product_p) {
     return sm_mul(a, b, product_p) && *product_p <= PTRDIFF_MAX;
 }
 
-bool sm_add(size_t a, size_t b, size_t *sum_p) {
-    size_t sum;
-    if (__builtin_add_overflow(a, b, &sum))
-        return false;
-    *sum_p = sum;
-    return true;
-}
-
 bool sm_round_up(size_t value, size_t align, size_t *rounded_p) {
     size_t sum;
     if (!sm_add(value, align - 1, &sum))

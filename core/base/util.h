@@ -49,7 +49,13 @@ symmem_status sm_random(void *bytes, size_t count);
 bool sm_mul(size_t a, size_t b, size_t *product_p);
 /* The same of what memory can have: a product above PTRDIFF_MAX overflows, too. */
 bool sm_mul_size(size_t a, size_t b, size_t *product_p);
-bool sm_add(size_t a, size_t b, size_t *sum_p);
+static inline bool sm_add(size_t a, size_t b, size_t *sum_p) {
+    size_t sum;
+    if (__builtin_add_overflow(a, b, &sum))
+        return false;
+    *sum_p = sum;
+    return true;
+}
 /* Rounds up to a power of two, false on overflow. */
 bool sm_round_up(size_t value, size_t align, size_t *rounded_p);
 /* FNV-1a 64. */

@@ -109,14 +109,14 @@ symmem_exec sm_refs_exec(sm_refs *refs, const symmem_stream *stream) {
 /* The place of the peer's bytes: an address, or a place for the backend's reach entries. */
 typedef struct remote {
     char *address;
-    symmem_place place;
+    symmem_place place; /* only without an address */
 } remote;
 
 static symmem_status locate(const symmem_handle *handle, const char *operation, int32_t rank,
                             size_t offset, remote *remote_p) {
     const sm_link *link = handle->link;
     char *base = link->mapping->buffers[rank];
-    *remote_p = (remote){.address = base == NULL ? NULL : base + handle->offset + offset};
+    remote_p->address = base == NULL ? NULL : base + handle->offset + offset;
     if (base != NULL)
         return SYMMEM_OK;
     if (link->context->backend->reach_put != NULL) {
@@ -158,56 +158,49 @@ typedef struct transfer {
     size_t bytes;
 } transfer;
 
-/* Moves bytes by the reach entries. A put without stream returns when the bytes are in place. */
-static symmem_status over_reach(const transfer *move, const symmem_exec *exec, const char **entry) {
+/* Moves bytes by the reach entries. A put without stream returns when the bytes are in place. A
+ * backend cannot name the peer in the record of a failure that is not of a signal. */
+static symmem_status over_reach(const transfer *move, const symmem_exec *exec) {
     const symmem_context *context = move->link->context;
     const symmem_place *place = &move->remote->place;
-    *entry = move->dst != NULL ? "reach_get" : "reach_put";
+    const char *entry = move->dst != NULL ? "reach_get" : "reach_put";
     if (move->bytes == 0)
         return SYMMEM_OK;
-    if (move->dst != NULL)
-        return context->backend->reach_get(context->instance, place, move->dst, move->bytes, exec);
     symmem_status status =
-        context->backend->reach_put(context->instance, place, move->src, move->bytes, exec);
-    if (status != SYMMEM_OK || exec->stream != NULL)
+        move->dst != NULL
+            ? context->backend->reach_get(context->instance, place, move->dst, move->bytes, exec)
+            : context->backend->reach_put(context->instance, place, move->src, move->bytes, exec);
+    if (status == SYMMEM_OK && move->dst == NULL && exec->stream == NULL) {
+        entry = "reach_quiet";
+        status = context->backend->reach_quiet(context->instance, place->peers, exec);
+    }
+    if (status == SYMMEM_OK)
         return status;
-    *entry = "reach_quiet";
-    return context->backend->reach_quiet(context->instance, place->peers, exec);
+    status = sm_backend_failed(context, status, move->operation, entry);
+    return status == SYMMEM_PEER_LOST ? sm_error_missing(place->peer) : status;
 }
 
 static symmem_status by_address(const transfer *move, const symmem_exec *exec) {
     const symmem_context *context = move->link->context;
     char *address = move->remote->address;
-    return context->backend->copy(context->instance, move->link->device,
-                                  move->dst != NULL ? move->dst : address,
-                                  move->dst != NULL ? address : move->src, move->bytes, exec);
-}
-
-/* A backend cannot name the peer in the record of a failure that is not of a signal. */
-static symmem_status failed_transfer(const transfer *move, symmem_status status,
-                                     const char *entry) {
-    status = sm_backend_failed(move->link->context, status, move->operation, entry);
-    return status == SYMMEM_PEER_LOST && move->remote->address == NULL
-               ? sm_error_missing(move->remote->place.peer)
-               : status;
+    const symmem_status status = context->backend->copy(
+        context->instance, move->link->device, move->dst != NULL ? move->dst : address,
+        move->dst != NULL ? address : move->src, move->bytes, exec);
+    return status == SYMMEM_OK ? status
+                               : sm_backend_failed(context, status, move->operation, "copy");
 }
 
 static symmem_status run_transfer(const transfer *move, const symmem_stream *stream) {
-    sm_link *link = move->link;
-    symmem_context *context = link->context;
+    symmem_context *context = move->link->context;
     const void *local = move->dst != NULL ? move->dst : move->src;
     sm_refs refs;
-    sm_refs_init(&refs, link);
+    sm_refs_init(&refs, move->link);
     symmem_status status = sm_context_point(context, move->operation, "copy.before");
     if (status == SYMMEM_OK)
         status = sm_refs_cover(&refs, context, move->operation, local, move->bytes);
     if (status == SYMMEM_OK) {
-        const char *entry = "copy";
-        symmem_exec exec = sm_refs_exec(&refs, stream);
-        status = move->remote->address != NULL ? by_address(move, &exec)
-                                               : over_reach(move, &exec, &entry);
-        if (status != SYMMEM_OK)
-            status = failed_transfer(move, status, entry);
+        const symmem_exec exec = sm_refs_exec(&refs, stream);
+        status = move->remote->address != NULL ? by_address(move, &exec) : over_reach(move, &exec);
     }
     sm_refs_finish(&refs);
     return status;

@@ -10,9 +10,8 @@
 #include "reference/matmul.h"
 #include "reference/reduce.h"
 
-/* The sums are the largest table. Everything is on the caller's stack, and deeper blocks are no
- * faster. */
-enum { ROWS = 16, COLUMNS = 32, DEPTH = 4 };
+/* All is on the caller's stack, so the blocks are not deep. The sums are the largest table. */
+enum { ROWS = 16, COLUMNS = 32, DEPTH = 8 };
 
 /* --- portable ---------------------------------------------------------------------- */
 
@@ -26,21 +25,41 @@ static int part(int64_t size, int64_t at, int most) {
     return size - at < most ? (int)(size - at) : most;
 }
 
+#define LOAD_LINE(type)                                                                            \
+    for (int i = 0; i < count; i++)                                                                \
+        line[i] = (double)((const type *)base)[at + i * step];                                     \
+    return
+
+/* Widens `count` elements that are `step` apart, by one look at the dtype. */
+static void load_line(symmem_dtype dtype, const void *base, int64_t at, int64_t step, int count,
+                      double *line) {
+    switch (dtype) {
+    case SYMMEM_FLOAT64:
+        LOAD_LINE(double);
+    case SYMMEM_FLOAT32:
+        LOAD_LINE(float);
+    case SYMMEM_INT8:
+        LOAD_LINE(int8_t);
+    default:
+        for (int i = 0; i < count; i++)
+            line[i] = symmem_reference_load(dtype, base, at + i * step);
+    }
+}
+
 static void load_a(const symmem_matmul *p, const block *at, double a[ROWS][DEPTH]) {
     for (int i = 0; i < at->rows; i++)
-        for (int l = 0; l < at->depths; l++)
-            a[i][l] = symmem_reference_load(
-                p->dtype, p->a, (at->row + i) * p->a_row + (at->depth + l) * p->a_column);
+        load_line(p->dtype, p->a, (at->row + i) * p->a_row + at->depth * p->a_column, p->a_column,
+                  at->depths, a[i]);
 }
 
 /* Pads with zeros after the last column, so that the loop over columns has a fixed length. */
 static void load_b(const symmem_matmul *p, const block *at, double b[DEPTH][COLUMNS]) {
-    for (int l = 0; l < at->depths; l++)
-        for (int j = 0; j < COLUMNS; j++)
-            b[l][j] = j < at->columns ? symmem_reference_load(p->dtype, p->b,
-                                                              (at->depth + l) * p->b_row +
-                                                                  (at->column + j) * p->b_column)
-                                      : 0;
+    for (int l = 0; l < at->depths; l++) {
+        load_line(p->dtype, p->b, (at->depth + l) * p->b_row + at->column * p->b_column,
+                  p->b_column, at->columns, b[l]);
+        for (int j = at->columns; j < COLUMNS; j++)
+            b[l][j] = 0;
+    }
 }
 
 static void add_block(const block *at, double a[ROWS][DEPTH], double b[DEPTH][COLUMNS],

@@ -58,26 +58,44 @@ static const struct {
 struct costs {
     uint64_t ns[TK_COUNT(calls)];
 };
+#define NOTHING_YET                                                                                \
+    (struct costs) {                                                                               \
+        { UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX }                                         \
+    }
 
-static struct costs measure(struct tk *t, const struct kept *kept) {
-    struct costs costs;
-    for (size_t c = 0; c < TK_COUNT(calls); c++) {
-        costs.ns[c] = UINT64_MAX;
+/* Lowers each to the least that a call has taken in some rounds. */
+static void measure(struct tk *t, const struct kept *kept, struct costs *costs) {
+    for (size_t c = 0; c < TK_COUNT(calls); c++)
         for (int round = 0; round < ROUNDS; round++) {
             const uint64_t begin_ns = spent_ns();
             calls[c].call(t, kept);
             const uint64_t cost_ns = spent_ns() - begin_ns;
-            costs.ns[c] = cost_ns < costs.ns[c] ? cost_ns : costs.ns[c];
+            costs->ns[c] = cost_ns < costs->ns[c] ? cost_ns : costs->ns[c];
         }
-    }
-    return costs;
 }
 
-static void compare(struct tk *t, const char *what, const struct costs *few,
-                    const struct costs *many) {
+static bool is_more(const struct costs *few, const struct costs *many, size_t call) {
+    return many->ns[call] > 2 * few->ns[call] + 5000;
+}
+
+/* What is spent is the library's and the driver's, which spins while a device works for others.
+ * What is kept costs more at any time, so it is measured again where it is more. */
+static void compare(struct tk *t, const char *what, const struct kept *kept,
+                    const struct costs *few) {
+    struct costs many = NOTHING_YET;
+    for (int times = 0; times < 10 && !tk_failed(t); times++) {
+        bool more = false;
+        if (times > 0)
+            tk_sleep_ms(50);
+        measure(t, kept, &many);
+        for (size_t c = 0; c < TK_COUNT(calls); c++)
+            more = more || is_more(few, &many, c);
+        if (!more)
+            return;
+    }
     for (size_t c = 0; c < TK_COUNT(calls); c++)
-        TK_CHECK_MSG(t, many->ns[c] <= 2 * few->ns[c] + 5000, "%s kept: %s takes %u ns, not %u",
-                     what, calls[c].name, (unsigned)many->ns[c], (unsigned)few->ns[c]);
+        TK_CHECK_MSG(t, !is_more(few, &many, c), "%s kept: %s takes %u ns, not %u", what,
+                     calls[c].name, (unsigned)many.ns[c], (unsigned)few->ns[c]);
 }
 
 static void begin(struct tk *t, struct kept *kept) {
@@ -97,17 +115,16 @@ static symmem_group *another_group(struct tk *t, int number) {
 TK_TEST(costs, of_many_groups, "SM-LIFE-25", .max_ranks = 1) {
     enum { MANY = 4000 };
     struct kept kept = {0};
-    struct costs few = {{0}};
+    struct costs few = NOTHING_YET;
     begin(t, &kept);
     for (int i = 0; i < MANY && !tk_failed(t); i++) {
         symmem_group *other = another_group(t, i);
         if (i % 2 == 0) /* nor with those that were */
             TK_OK(t, symmem_group_destroy(other));
         if (i == FEW)
-            few = measure(t, &kept);
+            measure(t, &kept, &few);
     }
-    const struct costs many = measure(t, &kept);
-    compare(t, "groups", &few, &many);
+    compare(t, "groups", &kept, &few);
     TK_OK(t, symmem_group_destroy(kept.group));
     tk_free(t, kept.own);
 }
@@ -130,7 +147,7 @@ static uint64_t groups_in_time(struct tk *t) {
 TK_TEST(costs, of_many_tensors, "SM-LIFE-25", .max_ranks = 1) {
     enum { MANY = 300 };
     struct kept kept = {0};
-    struct costs few = {{0}};
+    struct costs few = NOTHING_YET;
     symmem_handle *handles[MANY] = {NULL};
     char *places[MANY] = {NULL};
     begin(t, &kept);
@@ -143,10 +160,9 @@ TK_TEST(costs, of_many_tensors, "SM-LIFE-25", .max_ranks = 1) {
         TK_REQUIRE_OK(t, symmem_rendezvous(t->context, places[i], apart ? other : kept.group,
                                            LONG_MS, &handles[i]));
         if (i == FEW)
-            few = measure(t, &kept);
+            measure(t, &kept, &few);
     }
-    const struct costs many = measure(t, &kept);
-    compare(t, "tensors", &few, &many);
+    compare(t, "tensors", &kept, &few);
     for (int i = 0; i < MANY; i++) {
         symmem_handle_release(handles[i]);
         tk_free(t, places[i]);

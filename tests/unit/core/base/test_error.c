@@ -134,12 +134,12 @@ TEST("a call's error has all that the call knows, and is published at its end") 
     symmem_clear_error();
     bool is_outermost = sm_call_begin("symmem_public_name");
     CU_ASSERT_TRUE(is_outermost);
-    sm_call_is_of(5, 6, NULL);
+    sm_call_is_in(1, 5, 6, NULL, NULL);
     (void)sm_fail(SYMMEM_LIMIT, "inner", "", "x");
     CU_ASSERT(last_record().rank == 5 && last_record().world_size == 6 &&
               last_record().group[0] == '\0');
     sm_call_is_of(1, 2, group_name);
-    sm_call_is_of(5, 6, NULL);
+    sm_call_is_in(1, 5, 6, NULL, NULL);
     bool is_inside = sm_call_begin("symmem_inside");
     CU_ASSERT_FALSE(is_inside);
     (void)sm_fail(SYMMEM_BUSY, "inner", "", "y");
@@ -158,7 +158,7 @@ TEST("a call's error has all that the call knows, and is published at its end") 
 /* Makes one call that fails, or one that forgives a failure inside it. */
 static void call_on(uint64_t context, bool fails) {
     bool is_outermost = sm_call_begin("symmem_call");
-    sm_call_is_in(context, NULL, NULL);
+    sm_call_is_in(context, -1, 0, NULL, NULL);
     {
         SM_ATTEMPT(step);
         (void)sm_fail(SYMMEM_LIMIT, "call", "", "%d is its context", (int)context);
@@ -203,16 +203,16 @@ static const sm_failure_ops failure_ops = {.hold = hold_arg, .end = end_arg};
 static void fail_on(int *arg, int *other, int times, bool forgives) {
     bool is_outermost = sm_call_begin("symmem_call");
     if (other != NULL) {
-        sm_call_is_in(2, &failure_ops, other);
+        sm_call_is_in(2, 0, 1, &failure_ops, other);
         (void)sm_fail(SYMMEM_BUSY, "call", "", "of another one");
     }
-    sm_call_is_in(1, &failure_ops, arg);
+    sm_call_is_in(1, 0, 1, &failure_ops, arg);
     for (int i = 0; i < times; i++) {
         SM_ATTEMPT(step);
         (void)sm_fail(SYMMEM_LIMIT, "call", "", "step");
         if (!forgives)
             (void)sm_error_raise(&step.error);
-        sm_call_is_in(1, &failure_ops, arg); /* a call inside */
+        sm_call_is_in(1, 0, 1, &failure_ops, arg); /* a call inside */
     }
     CU_ASSERT_EQUAL(*arg, times > 0 ? 1 : 0);
     errno = ENOENT;
@@ -238,14 +238,14 @@ TEST("what is no more is not held") {
     int gone = 0, one = 0;
     held = 0;
     bool is_outermost = sm_call_begin("symmem_call");
-    sm_call_is_in(1, &failure_ops, &gone);
+    sm_call_is_in(1, 0, 1, &failure_ops, &gone);
     sm_call_forget(&one);
     (void)sm_fail(SYMMEM_LIMIT, "call", "", "held");
     sm_call_forget(&gone); /* it is held, so it is not true */
     sm_call_end(&is_outermost);
     CU_ASSERT(held == 1 && gone == 0);
     is_outermost = sm_call_begin("symmem_call");
-    sm_call_is_in(1, &failure_ops, &gone);
+    sm_call_is_in(1, 0, 1, &failure_ops, &gone);
     sm_call_forget(&gone);
     (void)sm_fail(SYMMEM_LIMIT, "call", "", "not held");
     sm_call_end(&is_outermost);
