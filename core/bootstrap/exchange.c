@@ -11,8 +11,9 @@
  * A rank that has failed before the exchange sets its failure in place of its part. The combined
  * value is then the failure of the lowest failing rank, and all ranks return it.
  *
- * A rank that gives up overwrites its key with a mark. The mark keeps the others from completing
- * the exchange without that rank. Ranks that time out then do not report it as missing.
+ * A rank that gives up overwrites its key with a mark, unless it does so because a rank has ended.
+ * The mark keeps the others from completing the exchange without that rank. Ranks that time out
+ * then do not report it as missing.
  */
 #include "bootstrap/exchange.h"
 #include "bootstrap/exchange_clean.h"

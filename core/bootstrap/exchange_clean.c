@@ -119,10 +119,11 @@ static void leave_last(sm_session *session) {
 /* Adds the ranks that have ended by now. */
 static void note_lost(const sm_session *session, sm_abandoned *entry) {
     const sm_session_config *config = &session->config;
+    sm_liveness_glance(config->liveness);
     for (int32_t rank = 0; rank < config->world_size; rank++)
         if (rank != config->rank &&
-            sm_liveness_ask_of(config->liveness, config->global_ranks[rank],
-                               &session->joins[rank].identity) == SYMMEM_PEER_GONE)
+            sm_liveness_glanced_of(config->liveness, config->global_ranks[rank],
+                                   &session->joins[rank].identity) == SYMMEM_PEER_GONE)
             entry->lost[rank / 64] |= 1ull << (rank % 64);
 }
 
@@ -139,11 +140,15 @@ static bool is_lost(const sm_abandoned *entry, int32_t rank) {
     return (entry->lost[rank / 64] >> (rank % 64) & 1) != 0;
 }
 
-static void remove_abandoned(const sm_session *session, const sm_abandoned *entry,
-                             uint64_t sequence) {
+/* Most of those that have ended have removed their own parts, and a removal keeps others from the
+ * store for longer than a look does. */
+static void remove_abandoned(sm_session *session, const sm_abandoned *entry, uint64_t sequence) {
+    const sm_call look = sm_call_start("clean", "", sm_deadline_ns(SM_STORE_CLEAN_MS));
+    const sm_gathering x = {
+        .session = session, .call = &look, .id = entry->id, .sequence = sequence};
     remove_part(session, entry->id, sequence, session->config.rank);
     for (int32_t rank = 0; entry->any_lost && rank < session->config.world_size; rank++)
-        if (is_lost(entry, rank))
+        if (is_lost(entry, rank) && sm_exchange_look_for_part(&x, rank) != SYMMEM_NOT_FOUND)
             remove_part(session, entry->id, sequence, rank);
     remove_common(session, entry->id, sequence);
 }
@@ -160,7 +165,7 @@ static bool is_being_read(sm_session *session, const sm_abandoned *entry, uint64
 }
 
 void sm_exchange_abandon(sm_session *session, uint64_t id, uint64_t sequence, sm_outcome outcome) {
-    if (outcome.published) {
+    if (outcome.published && outcome.lost < 0) {
         SM_ATTEMPT(marking);
         sm_part mark = {.magic = SM_PART_MAGIC, .flags = SM_PART_GAVE_UP};
         char key[SM_SESSION_KEY_BYTES];

@@ -11,7 +11,8 @@ symmem_status sm_exchange_look_for_part(const sm_gathering *x, int32_t rank);
 /* Cleans up after an exchange that was completed, with data or with an agreed failure. A failure
  * here leaves keys behind, but the result is right. */
 void sm_exchange_finish(sm_gathering *x, bool failed);
-/* Marks this rank's part as given up and remembers the keys. */
+/* Marks this rank's part as given up and remembers the keys. After the end of a rank there is no
+ * mark: the others see that end, too, and the caller is to be told without a write to the store. */
 void sm_exchange_abandon(sm_session *session, uint64_t id, uint64_t sequence, sm_outcome outcome);
 /* Removes the keys of exchanges that were given up. `all`: every rank has left those sessions. */
 void sm_exchange_sweep(sm_session *session, bool all);

@@ -30,6 +30,11 @@ typedef struct exit_record {
 } exit_record;
 _Static_assert(sizeof(exit_record) <= 1024, "it fits a value of every store");
 
+/* The value of the key that is there while any record of a rank that has ended is. */
+typedef struct exit_mark {
+    uint64_t earlier_s; /* when a record that tells of an earlier job was made, since 1970; or 0 */
+} exit_mark;
+
 void sm_verdict_make(const symmem_error_record *record, sm_verdict *verdict_p) {
     memset(verdict_p, 0, sizeof(*verdict_p));
     verdict_p->status = record->status;
@@ -45,8 +50,7 @@ void sm_verdict_make(const symmem_error_record *record, sm_verdict *verdict_p) {
     sm_copy_text(verdict_p->message, sizeof(verdict_p->message), record->message);
 }
 
-/* In a rank's place: the key that is there while any record of a rank that has ended is. */
-#define MARK (-1)
+#define MARK (-1) /* in a rank's place: that key */
 
 static void key_of(const sm_world *world, int32_t rank, char *key, size_t capacity) {
     if (rank == MARK)
@@ -191,20 +195,24 @@ static void write_own(const sm_world *world, const symmem_error_record *record, 
     (void)!symmem_store_set(world->store, key, &own, sizeof(own), SM_STORE_CLEAN_MS);
 }
 
-static bool is_marked(const sm_world *world) {
+static bool read_mark(const sm_world *world, exit_mark *mark_p) {
     char key[SYMMEM_STORE_KEY_MAX + 1];
-    uint8_t mark[1];
     size_t bytes = 0;
+    memset(mark_p, 0, sizeof(*mark_p));
     key_of(world, MARK, key, sizeof(key));
-    return symmem_store_get(world->store, key, mark, sizeof(mark), &bytes, SM_STORE_CLEAN_MS) ==
-           SYMMEM_OK;
+    return symmem_store_get(world->store, key, mark_p, sizeof(*mark_p), &bytes,
+                            SM_STORE_CLEAN_MS) == SYMMEM_OK;
 }
 
 /* First the mark: a rank that sees none leaves records where they are. */
 static void leave_own(const sm_world *world, const symmem_error_record *record) {
     char key[SYMMEM_STORE_KEY_MAX + 1];
+    exit_mark mark;
+    (void)read_mark(world, &mark);
+    if (is_of_an_earlier_job(record))
+        mark.earlier_s = sm_since_1970_s();
     key_of(world, MARK, key, sizeof(key));
-    (void)!symmem_store_set(world->store, key, "", 1, SM_STORE_CLEAN_MS);
+    (void)!symmem_store_set(world->store, key, &mark, sizeof(mark), SM_STORE_CLEAN_MS);
     write_own(world, record, false);
 }
 
@@ -226,8 +234,9 @@ void sm_exit_record_leave(const sm_world *world, const symmem_error_record *reco
                            (!all_met && is_of_an_earlier_job(record)));
     if (leaves)
         leave_own(world, record);
-    const bool marked = leaves || is_marked(world);
-    if (marked || !all_met)
+    exit_mark mark;
+    const bool marked = leaves || read_mark(world, &mark);
+    if (marked)
         sweep_records(world, marked, leaves);
 }
 
@@ -245,9 +254,15 @@ void sm_exit_record_clear(const sm_world *world) {
 
 /* --- reading one ------------------------------------------------------------------------------ */
 
-static bool is_recent(const exit_record *found) {
+static bool is_recent(uint64_t made_s) {
     const uint64_t now = sm_since_1970_s();
-    return found->made_s <= now + TOLD_S && found->made_s + TOLD_S >= now;
+    return made_s <= now + TOLD_S && made_s + TOLD_S >= now;
+}
+
+bool sm_exit_record_any_earlier(const sm_world *world) {
+    SM_ATTEMPT(look);
+    exit_mark mark;
+    return read_mark(world, &mark) && is_recent(mark.earlier_s);
 }
 
 bool sm_exit_record_read(const sm_world *world, int32_t rank, sm_identity *identity_p,
@@ -255,7 +270,7 @@ bool sm_exit_record_read(const sm_world *world, int32_t rank, sm_identity *ident
     SM_ATTEMPT(look);
     exit_record found;
     const bool is_read = read_of(world, rank, &found);
-    if (!is_read || found.goes_on != 0 || found.identity.pid <= 0 || !is_recent(&found))
+    if (!is_read || found.goes_on != 0 || found.identity.pid <= 0 || !is_recent(found.made_s))
         return false;
     found.identity.host[sizeof(found.identity.host) - 1] = '\0';
     *identity_p = found.identity;
@@ -266,7 +281,7 @@ bool sm_exit_record_read(const sm_world *world, int32_t rank, sm_identity *ident
 /* A lack is no cause if its rank has gone on for long, or is only late. */
 static bool is_cause_of(const exit_record *found, symmem_status status) {
     return found->goes_on == 0 ||
-           ((status == SYMMEM_PEER_LOST || status == SYMMEM_MISMATCH) && is_recent(found));
+           ((status == SYMMEM_PEER_LOST || status == SYMMEM_MISMATCH) && is_recent(found->made_s));
 }
 
 void sm_exit_record_explain(const sm_world *world, int32_t global_rank, int32_t rank,

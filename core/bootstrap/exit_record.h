@@ -21,6 +21,8 @@ void sm_exit_record_clear(const sm_world *world);
  * process ended because of what may belong to an earlier job. */
 bool sm_exit_record_read(const sm_world *world, int32_t rank, sm_identity *identity_p,
                          bool *earlier_job_p);
+/* Whether some rank has left a recent record that tells of an earlier job. Reads one key. */
+bool sm_exit_record_any_earlier(const sm_world *world);
 /* Appends to the message of a record that names `rank` of a group what that rank has left. */
 void sm_exit_record_explain(const sm_world *world, int32_t global_rank, int32_t rank,
                             symmem_error_record *record);

@@ -77,6 +77,25 @@ void sm_ipc_sweep(const char *directory, sm_liveness *liveness) {
     sm_ipc_sweep_of(directory, sm_boot_id(), liveness);
 }
 
+static void sweep_file(int folder, const char *directory, const char *prefix, const char *name,
+                       sm_liveness *liveness) {
+    if (is_ours(folder, prefix, name) && is_dead(directory, name) &&
+        may_go(folder, prefix, name, liveness))
+        (void)unlinkat(folder, name, 0);
+}
+
+void sm_ipc_sweep_one(const char *directory, const char *path, sm_liveness *liveness) {
+    char prefix[SM_IPC_PREFIX_BYTES];
+    const char *slash = strrchr(path, '/');
+    const int folder = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0)
+        return;
+    sm_ipc_prefix(prefix);
+    if (slash != NULL)
+        sweep_file(folder, directory, prefix, slash + 1, liveness);
+    close(folder);
+}
+
 void sm_ipc_sweep_of(const char *directory, uint64_t boot_id, sm_liveness *liveness) {
     DIR *listing = opendir(directory);
     if (listing == NULL)
@@ -85,8 +104,6 @@ void sm_ipc_sweep_of(const char *directory, uint64_t boot_id, sm_liveness *liven
     sm_ipc_prefix_of(boot_id, prefix);
     const struct dirent *entry;
     while ((entry = readdir(listing)) != NULL)
-        if (is_ours(dirfd(listing), prefix, entry->d_name) && is_dead(directory, entry->d_name) &&
-            may_go(dirfd(listing), prefix, entry->d_name, liveness))
-            (void)unlinkat(dirfd(listing), entry->d_name, 0);
+        sweep_file(dirfd(listing), directory, prefix, entry->d_name, liveness);
     closedir(listing);
 }

@@ -27,6 +27,9 @@
 #define LOOK_NS 200000000u
 #define LOOK_A_RANK_NS 10000000u
 #define LOOK_MOST_NS 1500000000u
+/* Sockets of processes with pidfds that are tried after one glance. These tries find only processes
+ * that run another program, and must not keep the caller long from its next glance. */
+#define LOOKS_A_GLANCE 16
 /* A kernel closes a socket before its process has ended. If no pidfd tells of the process, its
  * drivers' clean-up is given this long. */
 #define CLOSED_NS 10000000000u
@@ -55,6 +58,7 @@ struct sm_liveness {
     sm_identity self;
     int32_t world_size;
     bool numbers_are_ours; /* /proc shows this process's own numbers */
+    int32_t looks_left;    /* see LOOKS_A_GLANCE */
     int spare;             /* closed for a moment if a descriptor is needed and none is left */
     uint64_t *kernels;     /* boot ids that processes on this kernel see */
     int32_t kernel_count;
@@ -174,15 +178,25 @@ static bool is_in_proc(const sm_liveness *liveness, const sm_identity *identity)
            identity->start_time != 0 && liveness->self.time_namespace == identity->time_namespace;
 }
 
+/* Whether the process's abstract name is visible here. */
+static bool shows_name(const sm_liveness *liveness, const sm_identity *identity) {
+    return same(liveness->self.net_namespace, identity->net_namespace);
+}
+
 /* Tries the socket, if necessary after closing the spare descriptor. */
 static void look(sm_liveness *liveness, watched *entry, bool wants_process,
                  sm_life_answer *answer) {
-    sm_life_ask(&entry->identity, wants_process, answer);
+    sm_identity asked = entry->identity;
+    /* The name tells all, and to look for a file that has been removed takes the kernel's lock of
+     * the directory. */
+    if (shows_name(liveness, &asked))
+        asked.life_file[0] = '\0';
+    sm_life_ask(&asked, wants_process, answer);
     if (answer->lacks_descriptor && liveness->spare >= 0) {
         close(liveness->spare);
         if (answer->pidfd >= 0)
             close(answer->pidfd);
-        sm_life_ask(&entry->identity, wants_process, answer);
+        sm_life_ask(&asked, wants_process, answer);
         liveness->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
     }
     if (answer->by_name != SM_LIFE_LIVES && answer->by_file != SM_LIFE_LIVES)
@@ -202,7 +216,7 @@ static bool is_closed(const sm_liveness *liveness, const watched *entry,
     if (answer->by_file == SM_LIFE_REFUSED || answer->by_file == SM_LIFE_FOREIGN)
         return true;
     return (answer->by_name == SM_LIFE_REFUSED || answer->by_name == SM_LIFE_FOREIGN) &&
-           same(liveness->self.net_namespace, identity->net_namespace);
+           shows_name(liveness, identity);
 }
 
 static uint64_t look_interval_ns(const sm_liveness *liveness) {
@@ -317,13 +331,24 @@ static bool mark_ended(const sm_liveness *liveness, int32_t rank, const char *fi
                             STORE_MS) == SYMMEM_OK;
 }
 
+/* Returns the rank of the known process with that file, or -1. */
+static int32_t known_owner(const sm_liveness *liveness, const char *file_name) {
+    for (int32_t rank = 0; rank < liveness->world_size; rank++)
+        if (liveness->ranks[rank].known &&
+            strcmp(base_of(liveness->ranks[rank].identity.life_file), file_name) == 0)
+            return rank;
+    return -1;
+}
+
+/* First the rank that is known to have the file: the others' keys are many to read in time. */
 bool sm_liveness_mark_ended(sm_liveness *liveness, const char *file_name) {
-    bool is_done = false;
     if (liveness == NULL)
         return false;
     SM_ATTEMPT(marking);
     const uint64_t end_ns = machine_ns() + MARK_NS;
     pthread_mutex_lock(&liveness->mutex);
+    const int32_t owner = known_owner(liveness, file_name);
+    bool is_done = owner >= 0 && liveness->store != NULL && mark_ended(liveness, owner, file_name);
     for (int32_t rank = 0; rank < liveness->world_size && liveness->store != NULL && !is_done &&
                            (rank < MARK_LOOKS || machine_ns() < end_ns);
          rank++)
@@ -365,11 +390,16 @@ static bool closed_is_ended(const sm_liveness *liveness, int32_t rank, const wat
     }
 }
 
-static bool ended_by_socket(sm_liveness *liveness, int32_t rank, watched *entry) {
+static bool ended_by_socket(sm_liveness *liveness, int32_t rank, watched *entry, bool is_seen) {
     sm_life_answer answer;
     const uint64_t now_ns = machine_ns();
     if (!entry->identity.listens || now_ns < entry->look_ns)
         return false;
+    if (is_seen && entry->pidfd >= 0 && liveness->looks_left-- <= 0)
+        return false;
+    /* Time has passed since the glance if this thread was kept from a processor. */
+    if (is_seen && entry->pidfd >= 0 && pidfd_ended(entry->pidfd))
+        return true;
     entry->look_ns = now_ns + look_interval_ns(liveness);
     look(liveness, entry, entry->pidfd < 0 && !is_in_proc(liveness, &entry->identity), &answer);
     if (answer.pidfd >= 0) {
@@ -398,7 +428,7 @@ static bool ended(sm_liveness *liveness, int32_t rank, watched *entry, bool is_s
                errno == ESRCH) {
         return true;
     }
-    return ended_by_socket(liveness, rank, entry);
+    return ended_by_socket(liveness, rank, entry, is_seen);
 }
 
 /* The mutex is held. `is_seen`: a pidfd, if there is one, was polled just now. */
@@ -464,6 +494,18 @@ symmem_peer_state sm_liveness_seen_of(sm_liveness *liveness, int32_t rank,
     return state_of(liveness, rank, identity, true);
 }
 
+symmem_peer_state sm_liveness_glanced_of(sm_liveness *liveness, int32_t rank,
+                                         const sm_identity *identity) {
+    if (rank < 0 || rank >= liveness->world_size)
+        return SYMMEM_PEER_ALIVE;
+    const watched *entry = &liveness->ranks[rank];
+    pthread_mutex_lock(&liveness->mutex);
+    const bool is_held = entry->known && !entry->gone && entry->pidfd >= 0 &&
+                         memcmp(&entry->identity, identity, sizeof(*identity)) == 0;
+    pthread_mutex_unlock(&liveness->mutex);
+    return is_held ? SYMMEM_PEER_ALIVE : state_of(liveness, rank, identity, true);
+}
+
 /* The mutex is held. */
 static void note_ends(sm_liveness *liveness, const struct pollfd *held, const int32_t *ranks,
                       nfds_t count) {
@@ -492,6 +534,7 @@ void sm_liveness_glance(sm_liveness *liveness) {
     int32_t ranks[GLANCE_PROCESSES];
     nfds_t count = 0;
     pthread_mutex_lock(&liveness->mutex);
+    liveness->looks_left = LOOKS_A_GLANCE;
     for (int32_t rank = 0; rank < liveness->world_size; rank++) {
         const int pidfd = liveness->ranks[rank].pidfd;
         if (pidfd >= 0) {

@@ -26,6 +26,9 @@ void sm_liveness_glance(sm_liveness *liveness);
 symmem_peer_state sm_liveness_seen(sm_liveness *liveness, int32_t rank);
 symmem_peer_state sm_liveness_seen_of(sm_liveness *liveness, int32_t rank,
                                       const sm_identity *identity);
+/* After a glance. Looks only at a process without a pidfd. */
+symmem_peer_state sm_liveness_glanced_of(sm_liveness *liveness, int32_t rank,
+                                         const sm_identity *identity);
 /* Whether a look or a glance has found that the rank's process has ended, or that very process
  * unless `identity` is NULL. Makes no system call. */
 bool sm_liveness_is_known_gone(sm_liveness *liveness, int32_t rank, const sm_identity *identity);

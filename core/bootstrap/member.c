@@ -8,8 +8,8 @@
  * Keys, below the world's prefix:
  *   id/<rank>           who that is
  *   no/<rank>           an objection to it, which it removes
- *   left/<to>/<rank>    a rank that <to> has not met was there and has been finalized; `any` beside
- *                       it: there is some. <to> removes them
+ *   left/<rank>         a rank that met no other one was there and has been finalized; `any` in the
+ *                       rank's place: there is some. The last rank that goes removes them
  *   dead/<rank>         a process that was this rank has ended, see sm_liveness_mark_ended; the
  *                       rank's next process removes it
  *   exit/<rank>         why it has ended before others have met it, see exit_record.c
@@ -140,81 +140,114 @@ static uint32_t read_objection(symmem_store *store, const char *world_prefix, co
 
 /* --- who comes and leaves ------------------------------------------------------------ */
 
-/* Writes the key of the word that `from` left for `to`. -1: the key of the sign that there is
- * one. */
-static void left_key(const char *world_prefix, int32_t to, int32_t from, char *key,
-                     size_t capacity) {
-    if (from < 0)
-        (void)snprintf(key, capacity, "%s/left/%d/any", world_prefix, to);
+typedef struct left_word {
+    sm_identity identity;
+    uint64_t made_ns; /* since boot */
+} left_word;
+
+/* Writes the key of the rank's word. -1: the key of the sign that there is one. */
+static void left_key(const char *world_prefix, int32_t rank, char *key, size_t capacity) {
+    if (rank < 0)
+        (void)snprintf(key, capacity, "%s/left/any", world_prefix);
     else
-        (void)snprintf(key, capacity, "%s/left/%d/%d", world_prefix, to, from);
+        (void)snprintf(key, capacity, "%s/left/%d", world_prefix, rank);
 }
 
-/* Removes what any rank left for that one. */
-static void forget_left(const sm_world *world, int32_t to) {
+static void remove_word(const sm_world *world, int32_t rank) {
     char key[SYMMEM_STORE_KEY_MAX + 1];
-    for (int32_t rank = -1; rank < world->size; rank++) {
-        left_key(world->prefix, to, rank, key, sizeof(key));
-        remove_key(world->store, key);
-    }
+    left_key(world->prefix, rank, key, sizeof(key));
+    remove_key(world->store, key);
 }
 
-static void leave_word(const sm_world *world, int32_t to, const char *its_key,
-                       const sm_member *there) {
-    symmem_store *store = world->store;
+static bool rank_is_there(const sm_world *world, int32_t rank) {
     char key[SYMMEM_STORE_KEY_MAX + 1];
-    sm_member now;
-    /* In this order: peers may remove both meanwhile, and the rank looks for the second key
-     * alone. */
-    left_key(world->prefix, to, world->rank, key, sizeof(key));
-    bool is_said = symmem_store_set(store, key, world->identity, sizeof(*world->identity),
-                                    SM_STORE_CLEAN_MS) == SYMMEM_OK;
-    left_key(world->prefix, to, -1, key, sizeof(key));
-    is_said = is_said && symmem_store_set(store, key, "1", 1, SM_STORE_CLEAN_MS) == SYMMEM_OK;
-    /* A rank that has gone meanwhile does not remove the word, and earlier words for it may be
-     * there, too. */
-    if (!is_said || read_member(store, its_key, SM_STORE_CLEAN_MS, &now) != SYMMEM_OK ||
-        !is_own(there, &now))
-        forget_left(world, to);
+    sm_member there;
+    sm_identity_key(world->prefix, rank, key, sizeof(key));
+    const symmem_status status = read_member(world->store, key, SM_STORE_CLEAN_MS, &there);
+    if (status != SYMMEM_OK)
+        return status != SYMMEM_NOT_FOUND; /* a store without an answer tells of no end */
+    return there.world_size == world->size &&
+           sm_liveness_ask_of(world->liveness, rank, &there.identity) != SYMMEM_PEER_GONE;
+}
+
+/* Whether another rank is there. Ranks begin at different ones, and most find the next one. */
+static bool any_is_there(const sm_world *world) {
+    bool any = false;
+    for (int32_t i = 1; i < world->size && !any; i++)
+        any = rank_is_there(world, (world->rank + i) % world->size);
+    return any;
+}
+
+static bool is_left_there(const sm_world *world, int32_t rank) {
+    char key[SYMMEM_STORE_KEY_MAX + 1], first[1];
+    size_t bytes = 0;
+    left_key(world->prefix, rank, key, sizeof(key));
+    const symmem_status status =
+        symmem_store_get(world->store, key, first, sizeof(first), &bytes, SM_STORE_CLEAN_MS);
+    return status == SYMMEM_OK || status == SYMMEM_OUT_OF_RANGE;
+}
+
+static bool is_said(const sm_world *world) {
+    return is_left_there(world, -1);
 }
 
 void sm_member_say_left(const sm_world *world) {
     SM_ATTEMPT(telling);
-    const uint64_t end_ns = sm_deadline_ns(SM_STORE_CLEAN_MS);
-    for (int32_t rank = 0; rank < world->size && !sm_expired(end_ns); rank++) {
-        char key[SYMMEM_STORE_KEY_MAX + 1];
-        sm_member there;
-        sm_identity_key(world->prefix, rank, key, sizeof(key));
-        if (rank != world->rank &&
-            read_member(world->store, key, SM_STORE_CLEAN_MS, &there) == SYMMEM_OK &&
-            there.world_size == world->size &&
-            sm_liveness_ask_of(world->liveness, rank, &there.identity) != SYMMEM_PEER_GONE)
-            leave_word(world, rank, key, &there);
-    }
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    left_word word;
+    if (!any_is_there(world))
+        return;
+    memset(&word, 0, sizeof(word)); /* sent as bytes */
+    word.identity = *world->identity;
+    word.made_ns = sm_since_boot_ns();
+    /* In this order: ranks look for the sign first. */
+    left_key(world->prefix, world->rank, key, sizeof(key));
+    if (symmem_store_set(world->store, key, &word, sizeof(word), SM_STORE_CLEAN_MS) != SYMMEM_OK)
+        return;
+    left_key(world->prefix, -1, key, sizeof(key));
+    if (!is_said(world) &&
+        symmem_store_set(world->store, key, "1", 1, SM_STORE_CLEAN_MS) != SYMMEM_OK)
+        remove_word(world, world->rank);
+}
+
+/* Removes all words if no rank is there that could read them. This rank's key is gone by now, so
+ * that of two ranks that go at the same time one sees that the other one has gone. */
+static void forget_words(const sm_world *world) {
+    if (!is_said(world) || any_is_there(world) || !is_said(world))
+        return; /* another one may have removed them meanwhile */
+    for (int32_t rank = -1; rank < world->size; rank++)
+        if (rank < 0 || is_left_there(world, rank))
+            remove_word(world, rank);
 }
 
 bool sm_member_hears_of_left(symmem_store *store, const char *world_prefix, const sm_member *own) {
-    char key[SYMMEM_STORE_KEY_MAX + 1], value[8];
-    size_t bytes = 0;
+    const sm_world world = {.store = store, .prefix = world_prefix};
     SM_ATTEMPT(look);
-    if (own == NULL)
-        return false;
-    left_key(world_prefix, own->rank, -1, key, sizeof(key));
-    symmem_status status =
-        symmem_store_get(store, key, value, sizeof(value), &bytes, SM_STORE_CLEAN_MS);
-    return status == SYMMEM_OK;
+    return own != NULL && is_said(&world);
+}
+
+/* Whether both processes use one clock. */
+static bool are_comparable(const sm_identity *one, const sm_identity *other) {
+    return one->boot_id != 0 && one->boot_id == other->boot_id &&
+           one->time_namespace == other->time_namespace;
 }
 
 bool sm_member_read_left(symmem_store *store, const char *world_prefix, const sm_member *own,
                          int32_t rank, sm_identity *identity_p) {
     char key[SYMMEM_STORE_KEY_MAX + 1];
+    left_word word;
     size_t bytes = 0;
     SM_ATTEMPT(look);
-    left_key(world_prefix, own->rank, rank, key, sizeof(key));
-    symmem_status status =
-        symmem_store_get(store, key, identity_p, sizeof(*identity_p), &bytes, SM_STORE_CLEAN_MS);
-    if (status != SYMMEM_OK || bytes != sizeof(*identity_p))
+    left_key(world_prefix, rank, key, sizeof(key));
+    const symmem_status status =
+        symmem_store_get(store, key, &word, sizeof(word), &bytes, SM_STORE_CLEAN_MS);
+    if (status != SYMMEM_OK || bytes != sizeof(word))
         return false;
+    /* A rank that left before this one was there may have been an earlier job's, which was killed
+     * before it removed the word. */
+    if (are_comparable(&own->identity, &word.identity) && word.made_ns < own->published_ns)
+        return false;
+    *identity_p = word.identity;
     identity_p->host[sizeof(identity_p->host) - 1] = '\0';
     return true;
 }
@@ -229,6 +262,15 @@ static bool surely_lives(const sm_world *world, const sm_identity *other) {
            sm_liveness_ask_of(world->liveness, world->rank, other) == SYMMEM_PEER_ALIVE;
 }
 
+/* Only the rank's key tells whose the file is, and it will be this process's. */
+static void remove_predecessors_file(const sm_world *world, const sm_identity *its) {
+    if (world->socket_dir == NULL)
+        return;
+    sm_liveness_learn(world->liveness, world->rank, its);
+    sm_ipc_sweep_one(world->socket_dir, its->life_file, world->liveness);
+    sm_liveness_learn(world->liveness, world->rank, world->identity);
+}
+
 static symmem_status refuse_taken(const sm_world *world, sm_member *own, const char *key) {
     sm_member found;
     {
@@ -241,9 +283,7 @@ static symmem_status refuse_taken(const sm_world *world, sm_member *own, const c
         return SYMMEM_OK;
     if (!surely_lives(world, &found.identity)) {
         own->took_over = 1;
-        /* Only while the key still tells whose file that is. */
-        if (world->socket_dir != NULL)
-            sm_ipc_sweep(world->socket_dir, world->liveness);
+        remove_predecessors_file(world, &found.identity);
         return SYMMEM_OK;
     }
     fail_same_rank("init", &found.identity, world->identity, world->rank, world->size);
@@ -265,8 +305,8 @@ symmem_status sm_member_publish(const sm_world *world, sm_member *own, bool *pub
         return status; /* a world of one rank has no peers that look for it */
     sm_identity_key(world->prefix, world->rank, key, sizeof(key));
     status = refuse_taken(world, own, key);
-    if (own->took_over != 0)
-        forget_left(world, world->rank);
+    if (status == SYMMEM_OK && is_said(world))
+        remove_word(world, world->rank); /* an earlier process's */
     if (status == SYMMEM_OK)
         status = symmem_store_set(world->store, key, own, sizeof(*own), world->timeout_ms);
     *published_p = status == SYMMEM_OK;
@@ -320,8 +360,7 @@ void sm_member_withdraw(const sm_world *world, const sm_member *own) {
         status = read_member(world->store, key, world->timeout_ms, &found);
     if (status == SYMMEM_OK && is_own(own, &found))
         sm_store_take_back(world->store, key, &found, sizeof(found), world->timeout_ms);
-    if (sm_member_hears_of_left(world->store, world->prefix, own))
-        forget_left(world, world->rank);
+    forget_words(world);
     if (own->took_over != 0) {
         sm_liveness_ended_key(world->prefix, world->rank, key, sizeof(key));
         remove_key(world->store, key);
@@ -346,12 +385,6 @@ symmem_status sm_member_compare(symmem_store *store, const char *world_prefix, c
     if (lives)
         object_to(store, world_prefix, own, OTHER_SIZE, found);
     return SYMMEM_MISMATCH;
-}
-
-/* Whether both processes use one clock. */
-static bool are_comparable(const sm_identity *one, const sm_identity *other) {
-    return one->boot_id != 0 && one->boot_id == other->boot_id &&
-           one->time_namespace == other->time_namespace;
 }
 
 /* Whether the other process goes on under its number. A process that started another program does,

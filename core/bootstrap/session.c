@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #define STALE_JOIN_SLEEP_NS 20000000u
+#define CAUSE_LOOKS 16 /* for one of the ended ranks that has not finalized */
 
 /* --- records ---------------------------------------------------------------------------------- */
 
@@ -169,7 +170,8 @@ static void remove_own_join(sm_session *session) {
 static void sweep_sockets(const sm_session *session) {
     const sm_session_config *config = &session->config;
     uint64_t swept = config->identity->boot_id;
-    sm_ipc_sweep(config->socket_dir, config->liveness);
+    if (!session->finalizes)
+        sm_ipc_sweep(config->socket_dir, config->liveness);
     for (int32_t rank = 0; rank < config->world_size; rank++) {
         const sm_identity *peer = &session->joins[rank].identity;
         if (!peer->listens || peer->boot_id == config->identity->boot_id ||
@@ -197,7 +199,7 @@ static void remove_socket(sm_session *session) {
 /* Leaves the socket's file, which must not keep the rank from telling its caller: all ranks that
  * give up remove theirs at the same time, and the kernel has one lock for the directory. */
 static void close_down(sm_session *session) {
-    if (!session->stands)
+    if (!session->stands && !session->stays)
         remove_own_join(session);
     sm_session_drop_own_fds(session);
     remove_socket(session);
@@ -218,7 +220,7 @@ void sm_session_take_down(sm_session *session, const sm_call *call) {
 void sm_session_destroy(sm_session *session) {
     if (session == NULL)
         return;
-    session->stands = false;
+    session->stands = session->stays = false;
     close_down(session);
     remove_socket(session);
     if (session->has_listened && session->config.socket_dir != NULL)
@@ -292,7 +294,7 @@ static symmem_status prepare(sm_session *session, const sm_call *call) {
         return sm_session_describe(session, call, status);
     memset(session->met, 0, sizeof(session->met));
     memset(session->told, 0, sizeof(session->told));
-    session->stands = false;
+    session->stands = session->stays = false;
     if (session->ipc != NULL) {
         sm_ipc_address(session->ipc, own->address, &own->address_bytes);
         sm_ipc_expect_notes(session->ipc, own->nonce);
@@ -326,7 +328,8 @@ static void mark(uint64_t *ranks, int32_t rank, bool value) {
     ranks[rank / 64] = value ? ranks[rank / 64] | bit : ranks[rank / 64] & ~bit;
 }
 
-/* Describes the end of a rank. */
+/* Describes the end of a rank. One that ended because another rank had ended for an earlier job's
+ * process has left no record of its own. */
 static const char *how_it_ended(const sm_session *session, const sm_call *call, int32_t rank) {
     const sm_session_config *config = &session->config;
     const sm_world world = {.store = config->store, .prefix = config->world_prefix};
@@ -334,19 +337,21 @@ static const char *how_it_ended(const sm_session *session, const sm_call *call, 
     bool earlier_job = false;
     if (!sm_session_has_left(session, call, rank))
         return "ended";
-    return sm_exit_record_read(&world, config->global_ranks[rank], &identity, &earlier_job) &&
-                   earlier_job
-               ? "ended " SM_FOR_EARLIER
-               : "came and left, and has ended";
+    if (!sm_exit_record_read(&world, config->global_ranks[rank], &identity, &earlier_job))
+        earlier_job = sm_exit_record_any_earlier(&world);
+    return earlier_job ? "ended " SM_FOR_EARLIER : "came and left, and has ended";
 }
 
 /* Reports a rank that ended in the bring-up. If any rank has found a contradiction, that is the
- * cause. */
+ * cause. It is not looked for in the record of a rank that fits and lives. */
 static symmem_status fail_lost_rank(const sm_session *session, const sm_call *call, int32_t rank,
                                     const char *what) {
     uint64_t lost[SYMMEM_MAX_WORLD_SIZE / 64] = {0};
+    sm_liveness_glance(session->config.liveness);
     for (int32_t other = 0; session->id == 0 && other < session->config.world_size; other++) {
         sm_join join;
+        if (sm_has_rank(session->met, other) && !sm_session_known_gone(session, other))
+            continue;
         symmem_status status = sm_session_read_join(session, call, other, &join);
         if (status == SYMMEM_OK && other != session->config.rank)
             status = sm_session_stood(session, call, other, &join);
@@ -387,7 +392,9 @@ static symmem_status read_one(sm_session *session, const sm_call *call, reading 
         status = sm_session_look_up(session, call, rank);
         if (status != SYMMEM_OK)
             return status;
-        return sm_session_gone(session, call, rank, &restarted) && !restarted
+        /* One that finalized may have left because of another one: look_after loses it then. */
+        return sm_session_gone(session, call, rank, &restarted) && !restarted &&
+                       !sm_session_has_left(session, call, rank)
                    ? lose(session, call, r, rank)
                    : SYMMEM_OK;
     }
@@ -440,11 +447,15 @@ static symmem_status look_after(sm_session *session, const sm_call *call, readin
     *reread_p = false;
     sm_liveness_glance(session->config.liveness);
     const int32_t size = session->config.world_size;
-    /* First the ranks that are known to have ended, which costs no look at the others. */
-    for (int32_t i = 0; i < 2 * size; i++) {
+    int32_t looks = CAUSE_LOOKS;
+    /* First the ranks that are known to have ended, which costs no look at the others, and of these
+     * first those that did not finalize: the others may have left because of them. */
+    for (int32_t i = 0; i < 3 * size; i++) {
         const int32_t rank = i % size;
         bool restarted = false;
-        if (rank == session->config.rank || (i < size && !sm_session_known_gone(session, rank)) ||
+        if (rank == session->config.rank ||
+            (i < 2 * size && !sm_session_known_gone(session, rank)) ||
+            (i < size && (looks-- <= 0 || sm_session_has_left(session, call, rank))) ||
             !sm_session_seen_gone(session, call, rank, &restarted))
             continue;
         symmem_status status = restarted ? SYMMEM_OK : lose(session, call, r, rank);
@@ -581,7 +592,8 @@ static symmem_status acknowledge(sm_session *session, const sm_call *call,
             *id_p = id;
             return SYMMEM_OK;
         }
-        if (!outcome.again)
+        session->stays = !outcome.again && outcome.lost >= 0;
+        if (!outcome.again && !session->stays)
             remove_own_join(session); /* first: no rank that sees the mark may read the record */
         if (!outcome.complete)
             sm_exchange_abandon(session, id, 0, outcome);
@@ -631,9 +643,10 @@ static symmem_status join(sm_session *session, const sm_call *call) {
         return status;
     status = acknowledge(session, call, own.status == SYMMEM_OK ? NULL : &own, &id);
     session->stands = status == SYMMEM_MISMATCH;
+    session->stays = status == SYMMEM_PEER_LOST;
     if (session->stands)
         sm_session_stand(session, call);
-    else
+    else if (!session->stays)
         remove_own_join(session);
     if (status != SYMMEM_OK)
         return status;

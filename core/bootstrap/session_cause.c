@@ -16,6 +16,10 @@
 
 enum { GAVE_UP = 1, FINALIZED = 2, CONTRADICTED = 3, DESTROYED = 4, REMARKED = 5 };
 
+/* A rank that this many others have told of an ended rank does not tell it again, because each of
+ * those told all. Otherwise all ranks together would send a note for each pair of them. */
+#define TELLERS 4
+
 /* The content of a note. */
 typedef struct reason {
     uint32_t kind;
@@ -110,9 +114,16 @@ static bool is_known(sm_session *session, const sm_call *call, int32_t rank) {
     return sm_session_read_join(session, &look, rank, &session->joins[rank]) == SYMMEM_OK;
 }
 
-/* Sends the notes, beginning at the next rank so that the ranks begin at different peers. A peer
- * that has given this session up does not read its notes any more. At the end, a peer that already
- * knows that the session is given up is not told again. */
+/* Whether a peer needs no note. One that has given this session up does not read its notes any
+ * more, nor does one whose process has ended. At the end, a peer that already knows that the
+ * session is given up is not told again. */
+static bool needs_no_note(const sm_session *session, int32_t rank) {
+    return sm_has_rank(session->told, rank) ||
+           (session->id != 0 &&
+            (sm_session_has_given_up(session, rank) || sm_session_known_gone(session, rank)));
+}
+
+/* Sends the notes, beginning at the next rank so that the ranks begin at different peers. */
 static void tell(sm_session *session, const sm_call *call, uint32_t kind,
                  const symmem_error_record *record) {
     const int32_t world_size = session->config.world_size;
@@ -120,9 +131,11 @@ static void tell(sm_session *session, const sm_call *call, uint32_t kind,
     const uint64_t until_ns = sm_now_ns() + SM_LAST_LOOKS_NS;
     for (int32_t i = 1; i < world_size && sm_now_ns() < until_ns; i++) {
         const int32_t rank = (session->config.rank + i) % world_size;
-        if ((session->id != 0 && sm_session_has_given_up(session, rank)) ||
-            sm_has_rank(session->told, rank) || !is_known(session, call, rank) ||
-            !send_reason(session, &session->joins[rank], &why))
+        if (needs_no_note(session, rank)) {
+            session->told[rank / 64] |= (uint64_t)(kind == GAVE_UP) << (rank % 64);
+            continue;
+        }
+        if (!is_known(session, call, rank) || !send_reason(session, &session->joins[rank], &why))
             continue;
         sm_session_has_met(session, rank);
         if (kind == FINALIZED || kind == DESTROYED)
@@ -135,6 +148,7 @@ static void tell(sm_session *session, const sm_call *call, uint32_t kind,
 void sm_session_tell_end(sm_session *session, bool finalized) {
     symmem_error_record record;
     const sm_call call = sm_call_start("finalize", "", 0);
+    session->finalizes = finalized;
     (void)sm_error_get(&record);
     SM_ATTEMPT(telling);
     if (record.status == SYMMEM_OK || session->config.world_size == 1 ||
@@ -242,6 +256,25 @@ static bool recall(const sm_session *session, const symmem_error_record *error, 
     return !own || reason_p->verdict.missing_count == 0;
 }
 
+/* Whether enough peers have told all ranks that a rank has ended. */
+static bool is_spread(const sm_session *session, const sm_ipc_notes *notes,
+                      const symmem_error_record *record) {
+    reason why;
+    int tellers = 0;
+    if (record->status != SYMMEM_PEER_LOST || !read_reason(session, notes, &why) ||
+        why.kind != GAVE_UP || why.verdict.status != SYMMEM_PEER_LOST)
+        return false;
+    for (int32_t i = 0; i < SYMMEM_MAX_WORLD_SIZE / 64; i++)
+        tellers += __builtin_popcountll(notes->sources[i]);
+    return tellers >= TELLERS;
+}
+
+/* In a bring-up the others may not have known the ranks that this one has not met either. */
+static void count_as_told(sm_session *session) {
+    for (int32_t i = 0; i < SYMMEM_MAX_WORLD_SIZE / 64; i++)
+        session->told[i] |= session->id != 0 ? UINT64_MAX : session->met[i];
+}
+
 symmem_status sm_session_give_up(sm_session *session, const sm_call *call, symmem_status status) {
     reason why;
     const sm_ipc_notes *notes = listen_to_peers(session);
@@ -267,6 +300,8 @@ symmem_status sm_session_give_up(sm_session *session, const sm_call *call, symme
     /* The end of a group or a context concerns its own rank only. */
     (void)sm_error_get(&record);
     SM_ATTEMPT(telling);
+    if (hearsay && is_spread(session, notes, &record))
+        count_as_told(session);
     if (session->ipc != NULL && status != SYMMEM_NOT_INITIALIZED && status != SYMMEM_STALE)
         tell(session, call, GAVE_UP, &record);
     return status;

@@ -89,8 +89,10 @@ struct sm_session {
     sm_ipc *ipc;
     sm_ipc *shut_ipc;  /* of a session that was given up: its file is still to be removed */
     bool has_listened; /* with a socket, whose file may be left */
+    bool finalizes;    /* its context does, and looks for files that killed ranks have left */
     bool joining;      /* this rank's join key is in the store */
     bool stands;       /* the join key stays: later ranks may contradict it, too */
+    bool stays; /* or until the next bring-up: the caller is to be told first that a rank ended */
     uint64_t met[SYMMEM_MAX_WORLD_SIZE / 64];  /* ranks whose join record was read */
     uint64_t told[SYMMEM_MAX_WORLD_SIZE / 64]; /* ranks told that it was given up */
     bool reach_agreed;  /* in this bring-up: each rank reaches all ranks' sockets */

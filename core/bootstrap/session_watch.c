@@ -226,13 +226,15 @@ void sm_session_remove_traces(const sm_session *session, const sm_call *call, in
     sm_join join;
     size_t bytes = 0;
     SM_ATTEMPT(removing);
-    /* Only while the member key still tells whose that process's file is. */
-    if (config->socket_dir != NULL)
-        sm_ipc_sweep(config->socket_dir, config->liveness);
     sm_identity_key(config->world_prefix, config->global_ranks[rank], key, sizeof(key));
     if (sm_session_get(session, call, key, &found, sizeof(found), &bytes) == SYMMEM_OK &&
-        bytes == sizeof(found) && has_ended(session, rank, &found.identity))
+        bytes == sizeof(found) && has_ended(session, rank, &found.identity)) {
+        found.identity.life_file[sizeof(found.identity.life_file) - 1] = '\0';
+        /* Only while the member key still tells whose that file is. */
+        if (config->socket_dir != NULL)
+            sm_ipc_sweep_one(config->socket_dir, found.identity.life_file, config->liveness);
         sm_store_take_back(config->store, key, &found, sizeof(found), SM_STORE_CLEAN_MS);
+    }
     if (sm_session_read_join(session, call, rank, &join) == SYMMEM_OK &&
         has_ended(session, rank, &join.identity)) {
         sm_session_join_key(session, rank, key);

@@ -30,9 +30,9 @@ static bool is_left(int32_t rank) {
 }
 
 static bool is_marked(void) {
-    uint8_t mark[1];
+    uint64_t mark;
     size_t bytes = 0;
-    return symmem_store_get(store, SM_WORLD_PREFIX "/exit/any", mark, sizeof(mark), &bytes, 0) ==
+    return symmem_store_get(store, SM_WORLD_PREFIX "/exit/any", &mark, sizeof(mark), &bytes, 0) ==
            SYMMEM_OK;
 }
 
@@ -299,9 +299,9 @@ static symmem_status watched_set(void *self, const char *key, const void *value,
                                  uint32_t timeout_ms) {
     if (refused_key != NULL && strcmp(key, refused_key) == 0)
         return SYMMEM_NO_SPACE;
-    if (strcmp(key, SM_WORLD_PREFIX "/left/1/0") == 0)
+    if (strcmp(key, SM_WORLD_PREFIX "/left/0") == 0)
         words++;
-    if (strcmp(key, SM_WORLD_PREFIX "/left/1/any") == 0)
+    if (strcmp(key, SM_WORLD_PREFIX "/left/any") == 0)
         told_before = words == 1;
     return symmem_store_set(self, key, value, bytes, timeout_ms);
 }
@@ -355,7 +355,7 @@ static void come_and_leave(void) {
 TEST("the word before the sign") {
     come_and_leave();
     CU_ASSERT(words == 1 && told_before);
-    static const char *const keys[] = {SM_WORLD_PREFIX "/left/1/0", SM_WORLD_PREFIX "/left/1/any"};
+    static const char *const keys[] = {SM_WORLD_PREFIX "/left/0", SM_WORLD_PREFIX "/left/any"};
     for (int i = 0; i < 2; i++) { /* nothing is left of one that cannot be left whole */
         refused_key = keys[i];
         words = 0;

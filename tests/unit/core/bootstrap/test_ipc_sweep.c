@@ -187,6 +187,36 @@ TEST("in time or not") {
     symmem_store_close(late);
 }
 
+static atomic_int looks;
+
+static symmem_status counted_get(void *self, const char *key, void *value, size_t capacity,
+                                 size_t *bytes_p, uint32_t timeout_ms) {
+    atomic_fetch_add(&looks, 1);
+    return symmem_store_get(self, key, value, capacity, bytes_p, timeout_ms);
+}
+
+/* A rank that knows whose the file was reads that rank's key alone, however many ranks there are.
+ */
+TEST("the file of a known process") {
+    static const symmem_store_ops ops = {sizeof(ops), late_set,    counted_get, late_wait,
+                                         late_add,    late_remove, late_close};
+    enum { RANKS = 200 };
+    sm_member member;
+    symmem_store *counted = NULL;
+    memset(&member, 0, sizeof(member));
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_custom(&ops, store, &counted), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(sm_liveness_create(RANKS, &liveness), SYMMEM_OK);
+    sm_liveness_read(liveness, counted, "w");
+    sm_copy_text(member.identity.life_file, sizeof(member.identity.life_file), "/a/folder/one");
+    be_rank(RANKS - 1, &member, sizeof(member));
+    sm_liveness_learn(liveness, RANKS - 1, &member.identity);
+    CU_ASSERT(sm_liveness_mark_ended(liveness, "one") && is_marked(RANKS - 1));
+    CU_ASSERT_EQUAL(atomic_load(&looks), 1);
+    sm_liveness_destroy(liveness);
+    symmem_store_close(counted);
+}
+
 TEST("a world without a store") {
     CU_ASSERT_EQUAL_FATAL(sm_liveness_create(3, &liveness), SYMMEM_OK);
     CU_ASSERT(!sm_liveness_mark_ended(liveness, "one"));

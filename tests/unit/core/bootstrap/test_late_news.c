@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What it costs many ranks that one of them has ended, and what a rank is told that comes late. */
+#include "bootstrap/exit_record.h"
+#include "bootstrap/session_cause.h"
+#include "bootstrap/session_internal.h"
+#include "session_ranks.h"
+#include "session_store.h"
+#include "unit.h"
+
+/* --- few ranks tell all --------------------------------------------------------------------- */
+
+enum { RANKS = 9, TELLERS = 4, VICTIM = RANKS - 1 };
+
+static atomic_int *told; /* ranks that have failed, in memory that forked ranks share */
+
+/* The ranks fail one after the other. The first ones tell the others; what they said is enough for
+ * the rest. */
+static int body_in_turn(test_rank *self) {
+    uint64_t met[SYMMEM_MAX_WORLD_SIZE / 64] = {0};
+    self->session->config.met = met;
+    EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
+    if (self->rank == VICTIM)
+        raise(SIGKILL);
+    await_counter(told, self->rank + 1);
+    memset(met, 0, sizeof(met));
+    EXPECT(gather(self, "op", false, 10000) == SYMMEM_PEER_LOST);
+    EXPECT(last_record().failed_rank == VICTIM && last_record().missing_count == 1);
+    const int notes = __builtin_popcountll(met[0]);
+    EXPECT(notes == (self->rank < TELLERS ? RANKS - 2 - self->rank : 0));
+    leave_together(told, RANKS);
+    return 0;
+}
+
+TEST("few tell all") {
+    char path[FOLDER_BYTES];
+    test_rank ranks[RANKS];
+    pid_t pids[RANKS];
+    CU_ASSERT_FATAL(make_folder(path));
+    told = shared_counters(1);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(told);
+    prepare_ranks(ranks, RANKS, NULL, body_in_turn, NULL);
+    for (int i = 0; i < RANKS; i++)
+        pids[i] = fork_rank(&ranks[i], path);
+    CU_ASSERT_EQUAL(reap(pids[VICTIM]), 1000 + SIGKILL);
+    atomic_store(told, 1);
+    for (int i = 0; i < VICTIM; i++)
+        CU_ASSERT_EQUAL(reap(pids[i]), 0);
+    remove_tree(path);
+    (void)munmap(told, sizeof(*told));
+}
+
+/* --- a rank that left for an earlier job ---------------------------------------------------- */
+
+static sm_identity identity_of_the_dead(void) {
+    sm_identity identity;
+    int ends[2];
+    memset(&identity, 0, sizeof(identity));
+    CU_ASSERT_EQUAL_FATAL(pipe(ends), 0);
+    const pid_t pid = fork();
+    CU_ASSERT_FATAL(pid >= 0);
+    if (pid == 0) {
+        const bool is_told = sm_identity_self(&identity) == SYMMEM_OK &&
+                             write(ends[1], &identity, sizeof(identity)) == sizeof(identity);
+        _exit(is_told ? 0 : 1);
+    }
+    CU_ASSERT_EQUAL(read(ends[0], &identity, sizeof(identity)), sizeof(identity));
+    close(ends[0]);
+    close(ends[1]);
+    CU_ASSERT_EQUAL(reap(pid), 0);
+    return identity;
+}
+
+static sm_identity dead;
+static bool is_earlier_jobs; /* what rank 2 has told in the store */
+
+/* Rank 1 was there and has finalized. It left no record of its own, because rank 2 has. */
+static int body_waits(test_rank *self) {
+    const sm_world world = {
+        .store = self->store, .prefix = "w", .identity = &dead, .rank = 2, .size = 3};
+    char text[80];
+    (void)snprintf(text, sizeof(text), "rank 0 ended (%s)", SM_MAY_BE_EARLIER);
+    (void)sm_fail(is_earlier_jobs ? SYMMEM_PEER_LOST : SYMMEM_LIMIT, "op", "", "%s", text);
+    const symmem_error_record record = last_record();
+    sm_exit_record_leave(&world, &record);
+    EXPECT(sm_exit_record_any_earlier(&world) == is_earlier_jobs);
+    symmem_clear_error();
+    sm_liveness_learn(self->liveness, 1, &dead);
+    EXPECT(gather(self, "op", false, 10000) == SYMMEM_PEER_LOST);
+    EXPECT(last_record().failed_rank == 1);
+    EXPECT((strstr(last_record().message, SM_EARLIER_JOB) != NULL) == is_earlier_jobs);
+    return 0;
+}
+
+/* Runs the first of three ranks. */
+static void run_first(rank_body body) {
+    symmem_store *store = NULL;
+    test_rank ranks[3];
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+    prepare_ranks(ranks, 3, store, body, NULL);
+    CU_ASSERT_TRUE(run_threads(ranks, 1));
+    symmem_store_close(store);
+}
+
+TEST("a neighbor ended for an earlier job") {
+    dead = identity_of_the_dead();
+    is_earlier_jobs = true;
+    run_first(body_waits);
+    is_earlier_jobs = false;
+    run_first(body_waits);
+}
+
+/* Rank 1 has finalized and rank 2 was killed. The first may have left because of the second. */
+static int body_two_ended(test_rank *self) {
+    counting c = {.inner = self->store};
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    sm_member killed;
+    memset(&killed, 0, sizeof(killed));
+    killed.identity = dead;
+    killed.rank = 2;
+    killed.world_size = self->world_size;
+    killed.published_ns = sm_since_boot_ns() + 1000000000u; /* of this job */
+    sm_identity_key("w", 2, key, sizeof(key));
+    EXPECT(symmem_store_set(self->store, key, &killed, sizeof(killed), 0) == SYMMEM_OK);
+    EXPECT(symmem_store_open_custom(&counting_ops, &c, &self->store) == SYMMEM_OK);
+    symmem_store *const own = self->session->config.store;
+    self->session->config.store = self->store;
+    sm_liveness_learn(self->liveness, 1, &dead);
+    EXPECT(gather(self, "op", false, 10000) == SYMMEM_PEER_LOST);
+    EXPECT(last_record().failed_rank == 2);
+    EXPECT(atomic_load(&c.removes) == 0); /* its own record goes later */
+    self->session->config.store = own;
+    return 0;
+}
+
+TEST("the killed one is named") {
+    dead = identity_of_the_dead();
+    run_first(body_two_ended);
+}
+
+/* --- a word that an earlier job has left ---------------------------------------------------- */
+
+typedef struct left_word { /* as in member.c */
+    sm_identity identity;
+    uint64_t made_ns;
+} left_word;
+
+static bool is_read(symmem_store *store, const sm_member *own, uint64_t made_ns, size_t bytes) {
+    left_word word;
+    sm_identity found;
+    memset(&word, 0, sizeof(word));
+    word.identity = own->identity;
+    word.made_ns = made_ns;
+    CU_ASSERT_EQUAL(symmem_store_set(store, "w/left/1", &word, bytes, 0), SYMMEM_OK);
+    return sm_member_read_left(store, "w", own, 1, &found);
+}
+
+TEST("a word of an earlier job") {
+    sm_member own;
+    symmem_store *store = NULL;
+    memset(&own, 0, sizeof(own));
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(sm_identity_self(&own.identity), SYMMEM_OK);
+    own.published_ns = 1000;
+    CU_ASSERT(is_read(store, &own, 1001, sizeof(left_word)));
+    CU_ASSERT(!is_read(store, &own, 999, sizeof(left_word)));
+    CU_ASSERT(!is_read(store, &own, 1001, sizeof(left_word) - 1));
+    own.identity.boot_id = 0; /* by another clock nothing is known */
+    CU_ASSERT(is_read(store, &own, 999, sizeof(left_word)));
+    symmem_store_close(store);
+}
