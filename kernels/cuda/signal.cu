@@ -263,7 +263,7 @@ __device__ void fail(const symmem_cuda_signal_args &args, op_result *result) {
     __threadfence_system();
     *static_cast<volatile uint32_t *>(&fault->code) = result->code;
     __threadfence_system();
-    *static_cast<volatile uint32_t *>(&args.control->failed) = 1;
+    store_release(&args.control->failed, 1); // other kernels of the handle may write it, too
     __threadfence_system();
 }
 

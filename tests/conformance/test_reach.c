@@ -235,8 +235,8 @@ TK_TEST(reach, progress_asks_the_engine, "SM-REACH-09", .max_ranks = 1, .flags =
 
 /* An engine may hold the caller's memory until what was put is complete, and complete it whenever
  * it is asked to work: the core then gives memory back in the middle of an allocation. */
-static symmem_ref kept[8];
-static int kept_count;
+static _Thread_local symmem_ref kept[8]; /* of a rank, which may be a thread */
+static _Thread_local int kept_count;
 
 static struct table_twin keeping;
 

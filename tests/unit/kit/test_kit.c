@@ -105,7 +105,7 @@ TEST("a wait ends when its handle is poisoned, but not if it was before") {
 static atomic_int runs, released, hanging;
 
 static void count(void *arg) {
-    *(int *)arg = atomic_fetch_add(&runs, 1) + 1;
+    atomic_store((atomic_int *)arg, atomic_fetch_add(&runs, 1) + 1);
 }
 
 static void hang(void *arg) {
@@ -125,7 +125,7 @@ static bool hangs_now(void *arg) {
     return atomic_load(&hanging) != 0;
 }
 
-static int hung_result, first_result, second_result;
+static atomic_int hung_result, first_result, second_result;
 
 TEST("the thread runs what it is asked for, and is left when that hangs") {
     static symmem_kit_helper helper = SYMMEM_KIT_HELPER_INIT;

@@ -102,7 +102,8 @@ RANKS_TEST("ranks that cannot be seen", .world = 3) {
 static struct engine {
     symmem_memory odd_heap; /* what world_open answers instead, if its size is not 0 */
     char *heaps[2];
-    int opened, closed;
+    int opened;
+    atomic_int closed;
     atomic_bool unreachable;
     symmem_ref kept[8]; /* what copies held, to be given back by the next one */
     int kept_count;
