@@ -17,7 +17,8 @@
 typedef struct known {
     bool sure; /* its file was not meddled with since */
     bool there;
-    bool odd; /* what stands in its place is no file */
+    bool odd;    /* what stands in its place is no file */
+    bool missed; /* the store found none, and need not look for one that no store makes */
     unsigned char value[VALUE_MAX];
     size_t bytes;
 } known;
@@ -104,7 +105,7 @@ static void meddle(fuzz_input *in, known *table, bool opened) {
         break;
     }
     if (entry != NULL)
-        entry->odd = lstat(name, &about) == 0 && !S_ISREG(about.st_mode);
+        entry->odd = !entry->missed && lstat(name, &about) == 0 && !S_ISREG(about.st_mode);
 }
 
 /* --- calls ------------------------------------------------------------------------------ */
@@ -122,6 +123,7 @@ static void call_get(symmem_store *store, fuzz_input *in, known *entry, const ch
     FUZZ_CHECK(value != NULL);
     memset(value, 0xa5, capacity + 1);
     symmem_status status = symmem_store_get(store, key, value, capacity, &bytes, WAIT_MS);
+    entry->missed = entry->missed || status == SYMMEM_NOT_FOUND;
     FUZZ_CHECK(value[capacity] == 0xa5);
     FUZZ_CHECK(!entry->odd || status == SYMMEM_CORRUPT);
     if (entry->sure && entry->there && entry->bytes <= capacity) {
@@ -153,7 +155,7 @@ static void call_set(symmem_store *store, fuzz_input *in, known *entry, const ch
         return;
     }
     entry->sure = entry->there = true;
-    entry->odd = false;
+    entry->odd = entry->missed = false;
     entry->bytes = bytes;
     memcpy(entry->value, value, bytes);
 }
@@ -173,6 +175,7 @@ static void call_add(symmem_store *store, fuzz_input *in, known *entry, const ch
     FUZZ_CHECK(!entry->sure || (uint64_t)value == before + (uint64_t)delta);
     FUZZ_CHECK(!entry->odd);
     entry->sure = entry->there = true;
+    entry->missed = false;
     entry->bytes = sizeof(value);
     memcpy(entry->value, &value, sizeof(value));
 }
@@ -182,6 +185,7 @@ static void call_rest(symmem_store *store, known *entry, const char *key, bool r
         remove ? symmem_store_remove(store, key, WAIT_MS) : symmem_store_wait(store, key, WAIT_MS);
     if (status != SYMMEM_OK)
         fuzz_check_failure(status, 1);
+    entry->missed = entry->missed || remove || status == SYMMEM_TIMEOUT;
     if (remove) {
         FUZZ_CHECK(status == SYMMEM_OK || !entry->sure);
         entry->there = false;
