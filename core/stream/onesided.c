@@ -148,59 +148,48 @@ static symmem_status check_transfer(symmem_handle *handle, const char *operation
     return status == SYMMEM_OK ? locate(handle, operation, rank, offset, remote_p) : status;
 }
 
-/* A put or a get. */
-typedef struct transfer {
-    sm_link *link;
-    const char *operation;
-    const remote *remote;
-    void *dst; /* NULL: the remote place */
-    const void *src;
-    size_t bytes;
-} transfer;
-
-/* Moves bytes by the reach entries. A put without stream returns when the bytes are in place. A
- * backend cannot name the peer in the record of a failure that is not of a signal. */
-static symmem_status over_reach(const transfer *move, const symmem_exec *exec) {
-    const symmem_context *context = move->link->context;
-    const symmem_place *place = &move->remote->place;
-    const char *entry = move->dst != NULL ? "reach_get" : "reach_put";
-    if (move->bytes == 0)
+/* Moves bytes by the reach entries: dst or src is NULL, which is the remote place. A put without
+ * stream returns when the bytes are in place. A backend cannot name the peer in the record of a
+ * failure that is not of a signal. */
+static symmem_status over_reach(const symmem_context *context, const symmem_place *place, void *dst,
+                                const void *src, size_t bytes, const symmem_exec *exec) {
+    const char *entry = dst != NULL ? "reach_get" : "reach_put";
+    if (bytes == 0)
         return SYMMEM_OK;
     symmem_status status =
-        move->dst != NULL
-            ? context->backend->reach_get(context->instance, place, move->dst, move->bytes, exec)
-            : context->backend->reach_put(context->instance, place, move->src, move->bytes, exec);
-    if (status == SYMMEM_OK && move->dst == NULL && exec->stream == NULL) {
+        dst != NULL ? context->backend->reach_get(context->instance, place, dst, bytes, exec)
+                    : context->backend->reach_put(context->instance, place, src, bytes, exec);
+    if (status == SYMMEM_OK && dst == NULL && exec->stream == NULL) {
         entry = "reach_quiet";
         status = context->backend->reach_quiet(context->instance, place->peers, exec);
     }
     if (status == SYMMEM_OK)
         return status;
-    status = sm_backend_failed(context, status, move->operation, entry);
+    status = sm_backend_failed(context, status, dst != NULL ? "get" : "put", entry);
     return status == SYMMEM_PEER_LOST ? sm_error_missing(place->peer) : status;
 }
 
-static symmem_status by_address(const transfer *move, const symmem_exec *exec) {
-    const symmem_context *context = move->link->context;
-    char *address = move->remote->address;
-    const symmem_status status = context->backend->copy(
-        context->instance, move->link->device, move->dst != NULL ? move->dst : address,
-        move->dst != NULL ? address : move->src, move->bytes, exec);
-    return status == SYMMEM_OK ? status
-                               : sm_backend_failed(context, status, move->operation, "copy");
-}
-
-static symmem_status run_transfer(const transfer *move, const symmem_stream *stream) {
-    symmem_context *context = move->link->context;
-    const void *local = move->dst != NULL ? move->dst : move->src;
+/* A put (dst is NULL) or a get (src is NULL). */
+static symmem_status transfer(sm_link *link, const remote *peer, void *dst, const void *src,
+                              size_t bytes, const symmem_stream *stream) {
+    symmem_context *context = link->context;
+    const char *operation = dst != NULL ? "get" : "put";
     sm_refs refs;
-    sm_refs_init(&refs, move->link);
-    symmem_status status = sm_context_point(context, move->operation, "copy.before");
+    sm_refs_init(&refs, link);
+    symmem_status status = sm_context_point(context, operation, "copy.before");
     if (status == SYMMEM_OK)
-        status = sm_refs_cover(&refs, context, move->operation, local, move->bytes);
+        status = sm_refs_cover(&refs, context, operation, dst != NULL ? dst : src, bytes);
     if (status == SYMMEM_OK) {
         const symmem_exec exec = sm_refs_exec(&refs, stream);
-        status = move->remote->address != NULL ? by_address(move, &exec) : over_reach(move, &exec);
+        if (peer->address == NULL) {
+            status = over_reach(context, &peer->place, dst, src, bytes, &exec);
+        } else {
+            status = context->backend->copy(context->instance, link->device,
+                                            dst != NULL ? dst : peer->address,
+                                            dst != NULL ? peer->address : src, bytes, &exec);
+            if (status != SYMMEM_OK)
+                status = sm_backend_failed(context, status, operation, "copy");
+        }
     }
     sm_refs_finish(&refs);
     return status;
@@ -212,10 +201,7 @@ symmem_status symmem_put(symmem_handle *handle, int32_t dst_rank, size_t dst_off
     remote dst;
     symmem_status status =
         check_transfer(handle, "put", dst_rank, dst_offset, src, bytes, stream, &dst);
-    if (status != SYMMEM_OK)
-        return status;
-    const transfer move = {handle->link, "put", &dst, NULL, src, bytes};
-    return run_transfer(&move, stream);
+    return status == SYMMEM_OK ? transfer(handle->link, &dst, NULL, src, bytes, stream) : status;
 }
 
 symmem_status symmem_get(symmem_handle *handle, int32_t src_rank, size_t src_offset, void *dst,
@@ -224,10 +210,7 @@ symmem_status symmem_get(symmem_handle *handle, int32_t src_rank, size_t src_off
     remote src;
     symmem_status status =
         check_transfer(handle, "get", src_rank, src_offset, dst, bytes, stream, &src);
-    if (status != SYMMEM_OK)
-        return status;
-    const transfer move = {handle->link, "get", &src, dst, NULL, bytes};
-    return run_transfer(&move, stream);
+    return status == SYMMEM_OK ? transfer(handle->link, &src, dst, NULL, bytes, stream) : status;
 }
 
 static symmem_status copy_between(symmem_context *context, sm_refs *refs, void *dst,
