@@ -91,7 +91,7 @@ TEST("a file that was about to be told") {
         sm_ipc_sweep(directory, NULL);
         CU_ASSERT(!exists(names[0]) && !exists(names[1]));
     }
-    close(bind_at(names[1])); /* told, and nobody knows whose it is */
+    close(bind_at(names[1])); /* told, and no store knows whose it is */
     sm_ipc_sweep(directory, NULL);
     CU_ASSERT_TRUE(exists(names[1]));
     remove_at(names[1]);
