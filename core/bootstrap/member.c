@@ -291,6 +291,24 @@ static symmem_status refuse_taken(const sm_world *world, sm_member *own, const c
     return SYMMEM_MISMATCH;
 }
 
+/* Another process's key in the place of this one's. */
+static symmem_status look_for_another(symmem_store *store, const char *world_prefix,
+                                      const sm_member *own, const char *operation,
+                                      uint32_t limit_ms) {
+    sm_member found;
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    sm_identity_key(world_prefix, own->rank, key, sizeof(key));
+    {
+        SM_ATTEMPT(look); /* a store without an answer is no failure */
+        if (read_member(store, key, limit_ms, &found) != SYMMEM_OK ||
+            sm_identity_same_process(&own->identity, &found.identity))
+            return SYMMEM_OK;
+    }
+    fail_same_rank(operation, &own->identity, &found.identity, own->rank, own->world_size);
+    object_to(store, world_prefix, own, SAME_RANK, &found);
+    return SYMMEM_MISMATCH;
+}
+
 symmem_status sm_member_publish(const sm_world *world, sm_member *own, bool *published_p) {
     char key[SYMMEM_STORE_KEY_MAX + 1];
     *published_p = false;
@@ -312,38 +330,32 @@ symmem_status sm_member_publish(const sm_world *world, sm_member *own, bool *pub
     *published_p = status == SYMMEM_OK;
     if (status == SYMMEM_OK)
         sm_exit_record_clear(world);
-    /* Another process may have looked before this one had set the key. */
-    return status == SYMMEM_OK
-               ? sm_member_check(world->store, world->prefix, own, "init", world->timeout_ms)
-               : status;
+    /* Another process may have looked before this one had set the key. What one objects that has
+     * found this key waits for the first group: if both ended here, ranks that come later would not
+     * be told. */
+    if (status == SYMMEM_OK)
+        status = look_for_another(world->store, world->prefix, own, "init", world->timeout_ms);
+    return status;
 }
 
 symmem_status sm_member_check(symmem_store *store, const char *world_prefix, const sm_member *own,
                               const char *operation, uint32_t limit_ms) {
-    sm_member found;
-    char key[SYMMEM_STORE_KEY_MAX + 1];
+    objection no;
+    uint32_t kind;
     if (own == NULL || own->world_size == 1)
         return SYMMEM_OK;
-    sm_identity_key(world_prefix, own->rank, key, sizeof(key));
-    objection no;
-    bool is_there;
-    uint32_t kind;
+    symmem_status status = look_for_another(store, world_prefix, own, operation, limit_ms);
+    if (status != SYMMEM_OK)
+        return status;
     {
-        SM_ATTEMPT(look); /* a store without an answer is no failure */
-        is_there = read_member(store, key, limit_ms, &found) == SYMMEM_OK;
+        SM_ATTEMPT(look);
         kind = read_objection(store, world_prefix, own, limit_ms, &no);
     }
-    if (is_there && !sm_identity_same_process(&own->identity, &found.identity)) {
-        fail_same_rank(operation, &own->identity, &found.identity, own->rank, own->world_size);
-        object_to(store, world_prefix, own, SAME_RANK, &found);
-    } else if (kind == SAME_RANK) {
+    if (kind == SAME_RANK)
         fail_same_rank(operation, &own->identity, &no.identity, own->rank, own->world_size);
-    } else if (kind == OTHER_SIZE) {
+    else if (kind == OTHER_SIZE)
         fail_other_size(operation, own->rank, own->world_size, no.rank, no.world_size);
-    } else {
-        return SYMMEM_OK;
-    }
-    return SYMMEM_MISMATCH;
+    return kind == SAME_RANK || kind == OTHER_SIZE ? SYMMEM_MISMATCH : SYMMEM_OK;
 }
 
 /* Removes the key first: a process that objects later then removes its objection itself. */
