@@ -186,12 +186,13 @@ static void call_rest(symmem_store *store, known *entry, const char *key, bool r
         remove ? symmem_store_remove(store, key, WAIT_MS) : symmem_store_wait(store, key, WAIT_MS);
     if (status != SYMMEM_OK)
         fuzz_check_failure(status, 1);
+    const bool need_not_look = entry->missed && !entry->sure;
     entry->missed = entry->missed || status == (remove ? SYMMEM_OK : SYMMEM_TIMEOUT);
     FUZZ_CHECK(remove || !entry->odd || status == SYMMEM_OK);
     if (remove) {
         FUZZ_CHECK(status == SYMMEM_OK || !entry->sure);
         entry->there = false;
-        entry->sure = status == SYMMEM_OK;
+        entry->sure = status == SYMMEM_OK && !need_not_look;
         entry->odd = entry->odd && status != SYMMEM_OK;
     } else if (entry->sure) {
         FUZZ_CHECK(status == (entry->there ? SYMMEM_OK : SYMMEM_TIMEOUT));
