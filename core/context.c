@@ -280,7 +280,10 @@ static symmem_status publish(symmem_context *context) {
     if (context->life_file) /* peers learn of the file only from here on */
         sm_life_file_make_known(context->life_file);
     const sm_world world = sm_context_world(context);
-    return sm_member_publish(&world, &context->member, &context->identity_published);
+    status = sm_member_publish(&world, &context->member, &context->identity_published);
+    if (status == SYMMEM_OK && context->life_file)
+        sm_life_file_settle(context->life_file);
+    return status;
 }
 
 /* The names that PyTorch has for some of them are read as it reads them. */

@@ -9,6 +9,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -77,11 +78,29 @@ void sm_ipc_sweep(const char *directory, sm_liveness *liveness) {
     sm_ipc_sweep_of(directory, sm_boot_id(), liveness);
 }
 
+/* The other name of a life file whose owner was killed while it told of the file, if there is one.
+ * Either the store knows the owner, and tells of its end now, or no rank waits for the file. */
+static bool find_twin(int folder, const char *prefix, const char *name, char twin[NAME_MAX + 1]) {
+    const size_t at = strlen(prefix);
+    if (strlen(name) > NAME_MAX || (name[at] != SM_LIFE_MARK && name[at] != SM_LIFE_UNTOLD))
+        return false;
+    sm_copy_text(twin, NAME_MAX + 1, name);
+    twin[at] = name[at] == SM_LIFE_MARK ? SM_LIFE_UNTOLD : SM_LIFE_MARK;
+    return is_ours(folder, prefix, twin);
+}
+
 static void sweep_file(int folder, const char *directory, const char *prefix, const char *name,
                        sm_liveness *liveness) {
-    if (is_ours(folder, prefix, name) && is_dead(directory, name) &&
-        may_go(folder, prefix, name, liveness))
-        (void)unlinkat(folder, name, 0);
+    char twin[NAME_MAX + 1];
+    if (!is_ours(folder, prefix, name) || !is_dead(directory, name))
+        return;
+    const bool has_twin = find_twin(folder, prefix, name, twin);
+    const bool is_told = name[strlen(prefix)] == SM_LIFE_MARK;
+    if (!may_go(folder, prefix, is_told || !has_twin ? name : twin, liveness) && !has_twin)
+        return;
+    if (has_twin) /* the one that alone would stay goes first */
+        (void)unlinkat(folder, is_told ? name : twin, 0);
+    (void)unlinkat(folder, has_twin && is_told ? twin : name, 0);
 }
 
 void sm_ipc_sweep_one(const char *directory, const char *path, sm_liveness *liveness) {

@@ -32,12 +32,12 @@
 #define BACKLOG 128
 #define SERVING_NS 500000000u
 #define LONGEST_NAME 56
-#define UNKNOWN_MARK '+' /* in place of SM_LIFE_MARK */
 
 struct sm_life_file {
     sm_life_file *next; /* in the list of all open ones */
     int fd;
-    struct sockaddr_un address; /* its present name */
+    bool has_both;              /* names */
+    struct sockaddr_un address; /* its present name, or the first one */
     char known[sizeof(((struct sockaddr_un *)0)->sun_path)];
 };
 
@@ -86,7 +86,7 @@ symmem_status sm_life_id(uint8_t id[SM_LIFE_ID_BYTES]) {
 static size_t name_of(const uint8_t id[SM_LIFE_ID_BYTES], char name[LONGEST_NAME]) {
     sm_ipc_prefix(name);
     size_t used = strlen(name);
-    name[used++] = UNKNOWN_MARK;
+    name[used++] = SM_LIFE_UNTOLD;
     for (size_t i = 0; i < SM_LIFE_ID_BYTES; i++)
         used += (size_t)snprintf(name + used, LONGEST_NAME - used, "%02x", id[i]);
     return used;
@@ -185,10 +185,14 @@ sm_life_file *sm_life_file_begin(const char *directory) {
     return NULL;
 }
 
+/* Until peers have been told, a process that is killed here leaves both names, by which a sweep
+ * knows that no rank waits for this file. */
 void sm_life_file_make_known(sm_life_file *file) {
     sm_life_lock_all();
-    if (file->fd >= 0 && rename(file->address.sun_path, file->known) == 0)
-        memcpy(file->address.sun_path, file->known, sizeof(file->known));
+    if (file->fd >= 0 && link(file->address.sun_path, file->known) == 0)
+        file->has_both = true;
+    else if (file->fd >= 0 && rename(file->address.sun_path, file->known) == 0)
+        memcpy(file->address.sun_path, file->known, sizeof(file->known)); /* no links here */
     sm_life_unlock_all();
 }
 
@@ -202,6 +206,16 @@ static void remove_file(const char *path) {
         (void)unlink(path);
 }
 
+void sm_life_file_settle(sm_life_file *file) {
+    sm_life_lock_all();
+    if (file->has_both) {
+        remove_file(file->address.sun_path);
+        memcpy(file->address.sun_path, file->known, sizeof(file->known));
+        file->has_both = false;
+    }
+    sm_life_unlock_all();
+}
+
 /* Removes the name first: a name whose socket is closed would mean that the process has ended. */
 void sm_life_file_end(sm_life_file *file) {
     if (file == NULL)
@@ -213,6 +227,7 @@ void sm_life_file_end(sm_life_file *file) {
     if (*place != NULL)
         *place = file->next;
     if (file->fd >= 0) {
+        remove_file(file->known);
         remove_file(file->address.sun_path);
         close(file->fd);
     }

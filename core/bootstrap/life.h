@@ -21,9 +21,13 @@ void sm_life_end(void);
 /* Does the same through a file in a directory, until sm_life_file_end. Returns NULL without a
  * record if there is no file. */
 sm_life_file *sm_life_file_begin(const char *directory);
-/* Gives the file the name that peers are told, which has the mark behind the prefix. */
+/* Gives the file a second name, which peers are told. It has SM_LIFE_MARK behind the prefix, in
+ * place of SM_LIFE_UNTOLD. */
 #define SM_LIFE_MARK '.'
+#define SM_LIFE_UNTOLD '+'
 void sm_life_file_make_known(sm_life_file *file);
+/* Peers have been told: only that name stays. */
+void sm_life_file_settle(sm_life_file *file);
 const char *sm_life_file_path(const sm_life_file *file);
 void sm_life_file_end(sm_life_file *file);
 /* Drops the connections of processes that have looked. To be called now and then. */

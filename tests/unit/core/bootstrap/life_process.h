@@ -136,8 +136,10 @@ static inline void be_process(int from, int to, const char *in) {
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || sm_identity_self(&identity) != SYMMEM_OK ||
         sm_identity_listen(&identity, in, &file) != SYMMEM_OK)
         _exit(1);
-    if (file != NULL)
+    if (file != NULL) {
         sm_life_file_make_known(file);
+        sm_life_file_settle(file);
+    }
     if (write(to, &identity, sizeof(identity)) != sizeof(identity))
         _exit(1);
     while (read(from, &what, 1) == 1) {

@@ -73,6 +73,30 @@ TEST("sweep") {
     remove_at(linked);
 }
 
+/* A rank that is killed while it tells of its life file leaves it under two names. */
+TEST("a file that was about to be told") {
+    char names[2][NAME_BYTES], paths[2][128];
+    for (int first = 0; first < 2;
+         first++) { /* the one that the directory lists first, and the other */
+        for (int i = 0; i < 2; i++) {
+            snprintf(names[i], sizeof names[i], "%.*s%c%d", SM_IPC_PREFIX_BYTES - 1, dead, "+."[i],
+                     first);
+            snprintf(paths[i], sizeof paths[i], "%s/%s", directory, names[i]);
+        }
+        const int fd = bind_at(names[first]);
+        CU_ASSERT_EQUAL(link(paths[first], paths[1 - first]), 0);
+        sm_ipc_sweep(directory, NULL);
+        CU_ASSERT(exists(names[0]) && exists(names[1]));
+        close(fd);
+        sm_ipc_sweep(directory, NULL);
+        CU_ASSERT(!exists(names[0]) && !exists(names[1]));
+    }
+    close(bind_at(names[1])); /* told, and no store knows whose it is */
+    sm_ipc_sweep(directory, NULL);
+    CU_ASSERT_TRUE(exists(names[1]));
+    remove_at(names[1]);
+}
+
 /* A path that is too long for a socket's address belongs to no socket. */
 TEST("long path") {
     char path[160], name[80];
