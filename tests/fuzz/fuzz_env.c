@@ -214,7 +214,7 @@ static const struct launcher *choose_launcher(void) {
     return NULL;
 }
 
-/* Whether another launcher says another number. What is no number contradicts nobody. */
+/* Whether another launcher says another number. What is no number is ignored. */
 static bool is_contradicted(const struct launcher *chosen, int64_t rank, int64_t world) {
     bool is_other = false;
     int64_t value = 0;
