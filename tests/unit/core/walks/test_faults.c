@@ -28,7 +28,6 @@ static const struct known {
     {"fcntl", SYMMEM_LIMIT, SYMMEM_CORRUPT, true},
     {"bind", SYMMEM_PERMISSION, SYMMEM_PERMISSION, false},
     {"faccessat", SYMMEM_PERMISSION, SYMMEM_PERMISSION, false},
-    {"fstatat", SYMMEM_PERMISSION, SYMMEM_PERMISSION, true},
     {"gethostname", SYMMEM_PERMISSION, SYMMEM_PERMISSION, false},
     {"mkdir", SYMMEM_PERMISSION, SYMMEM_PERMISSION, false},
     {"stat", SYMMEM_PERMISSION, SYMMEM_PERMISSION, true},
