@@ -201,15 +201,17 @@ static symmem_status file_get(void *self, const char *key, void *value, size_t c
     return status;
 }
 
-/* Whether the key is there, or an errno. */
+/* Whether the key is there, or an errno. A link is not followed: a link to nothing is there, too,
+ * and must not be noted as absent. */
 static int look_for(sm_file_store *store, const char *key, bool *is_there_p) {
     char name[NAME_BYTES];
+    struct stat about;
     *is_there_p = false;
     if (sm_file_is_absent(store, key))
         return 0;
     const sm_file_look look = sm_file_begin_look(store, key);
     name_of_key(key, name);
-    *is_there_p = faccessat(store->directory, name, F_OK, 0) == 0;
+    *is_there_p = fstatat(store->directory, name, &about, AT_SYMLINK_NOFOLLOW) == 0;
     if (!*is_there_p && errno == ENOENT)
         sm_file_note_absent(store, key, &look);
     return *is_there_p || errno == ENOENT ? 0 : errno;

@@ -100,7 +100,9 @@ static bool put_in_place(const char *path, int kind) {
         return symlink("/dev/zero", path) == 0;
     case 2:
         return mkdir(path, 0700) == 0;
-    case 3: /* longer than a value may be, though nothing is in it */
+    case 3:
+        return symlink("nowhere", path) == 0;
+    case 4: /* longer than a value may be, though nothing is in it */
         fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
         if (fd >= 0 && ftruncate(fd, (off_t)SYMMEM_STORE_VALUE_MAX + 1) == 0)
             return close(fd) == 0;
@@ -115,14 +117,15 @@ static bool put_in_place(const char *path, int kind) {
     }
 }
 
-TK_TEST(store_open, file_store_reads_values_only, "SM-STORE-09,SM-ERROR-04", .max_ranks = 1) {
+TK_TEST(store_open, file_store_reads_values_only, "SM-STORE-09,SM-STORE-60,SM-ERROR-04",
+        .max_ranks = 1) {
     char folder[4096], path[8192], value[64] = "unchanged";
     size_t bytes = 99;
     symmem_store *store = NULL;
     TK_REQ(t, "SM-STORE-09");
     snprintf(folder, sizeof(folder), "%s/values", t->scratch_dir);
     TK_REQUIRE_STATUS(t, SYMMEM_OK, symmem_store_open_file(folder, &store));
-    for (int kind = 0; kind < 5; kind++) {
+    for (int kind = 0; kind < 6; kind++) {
         struct stat status;
         TK_OK(t, symmem_store_set(store, "odd", folder, ODD_BYTES, LIMIT_MS));
         TK_REQUIRE(t, find_value(folder, path, sizeof(path)) && unlink(path) == 0);
@@ -130,6 +133,10 @@ TK_TEST(store_open, file_store_reads_values_only, "SM-STORE-09,SM-ERROR-04", .ma
         if (lstat(path, &status) != 0)
             continue;
         tk_checkpoint(t, "kind %d", kind);
+        TK_REQ(t, "SM-STORE-09");
+        TK_FAILS(t, CORRUPT, symmem_store_get(store, "odd", value, sizeof(value), &bytes, 0));
+        TK_REQ(t, "SM-STORE-60");
+        TK_OK(t, symmem_store_wait(store, "odd", LIMIT_MS));
         TK_FAILS(t, CORRUPT, symmem_store_get(store, "odd", value, sizeof(value), &bytes, 0));
         TK_EQ_INT(t, 99, bytes);
         TK_EQ_STR(t, "unchanged", value);

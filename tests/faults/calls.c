@@ -348,8 +348,6 @@ CALL(FILES, false, DIR *, opendir, (const char *path), (path), EMFILE, NULL)
 CALL(FILES, false, int, unlink, (const char *path), (path), EIO, -1)
 CALL(FILES, false, int, access, (const char *path, int mode), (path, mode), EACCES, -1)
 CALL(FILES, false, int, lstat, (const char *path, struct stat *out), (path, out), EACCES, -1)
-CALL(FILES, false, int, fstatat, (int directory, const char *name, struct stat *out, int flags),
-     (directory, name, out, flags), EIO, -1)
 CALL(FILES, false, ssize_t, readlink, (const char *path, char *target, size_t bytes),
      (path, target, bytes), EACCES, -1)
 CALL(FILES, false, char *, realpath, (const char *path, char *resolved), (path, resolved), EACCES,

@@ -9,16 +9,28 @@
 
 /* --- keys ------------------------------------------------------------------------------- */
 
-typedef enum key_kind { KEY_JOIN, KEY_IDENTITY, KEY_PART, KEY_ALL, KEY_READ } key_kind;
+typedef enum key_kind { KEY_JOIN, KEY_IDENTITY, KEY_PART, KEY_ALL, KEY_READ, KEY_WORD } key_kind;
 
 typedef struct key {
     key_kind kind;
     int32_t rank;
-    uint64_t id;
+    uint64_t id; /* of an exchange */
 } key;
 
+/* An exchange's key ends with its number in 16 digits, a count, and a name, which is at `name`. */
+static const char *find_id(const char *text, const char *name) {
+    const char *before = name;
+    for (int slashes = 0; slashes < 2 && before > text; slashes += *before == '/')
+        before--;
+    const char *id = before + 1;
+    const bool is_id = strspn(id, "0123456789abcdef") == 16 && id[16] == '/' &&
+                       id + 17 + strspn(id + 17, "0123456789") == name;
+    return is_id ? id : NULL;
+}
+
+/* Any other key is that of a word by which a rank tells of itself: of its end, of what it lacks. */
 static key parse_key(const char *text) {
-    key found = {.kind = KEY_PART};
+    key found = {.kind = KEY_WORD};
     const char *name = strrchr(text, '/');
     FUZZ_CHECK(name != NULL);
     found.rank = (int32_t)strtol(name + 1, NULL, 10);
@@ -30,14 +42,16 @@ static key parse_key(const char *text) {
         found.kind = KEY_IDENTITY;
         return found;
     }
+    const char *id = find_id(text, name);
+    if (id == NULL)
+        return found;
+    found.id = strtoull(id, NULL, 16);
     if (strcmp(name, "/all") == 0)
         found.kind = KEY_ALL;
     else if (strcmp(name, "/d") == 0)
         found.kind = KEY_READ;
-    const char *before = name;
-    for (int slashes = 0; slashes < 2 && before > text; slashes += *before == '/')
-        before--;
-    found.id = strtoull(before + 1, NULL, 16);
+    else
+        found.kind = KEY_PART;
     return found;
 }
 
@@ -128,6 +142,22 @@ static size_t honest(const evil_store *evil, const key *asked, unsigned char **v
 
 /* --- other values ------------------------------------------------------------------------- */
 
+/* A peer's word: like the latest one of the real rank, or any bytes. */
+static size_t any_word(evil_store *evil, const key *asked, unsigned char **value_p) {
+    unsigned char raw[RAW_MAX];
+    size_t bytes = fuzz_u16(evil->in) % RAW_MAX;
+    if (evil->word == NULL || bytes != 0) {
+        fuzz_take(evil->in, raw, bytes);
+        return copy_of(raw, bytes, value_p);
+    }
+    bytes = copy_of(evil->word, evil->word_bytes, value_p);
+    /* Behind a mark many words name their rank. */
+    if (bytes >= 2 * sizeof(asked->rank))
+        memcpy(*value_p + sizeof(asked->rank), &asked->rank, sizeof(asked->rank));
+    fuzz_spoil(evil->in, *value_p, bytes);
+    return bytes;
+}
+
 /* A rank that gave up, or one that has failed, in its own contribution or in the result of all. */
 static size_t special(evil_store *evil, const key *asked, unsigned char **value_p) {
     if (asked->kind == KEY_ALL) {
@@ -162,6 +192,10 @@ static symmem_status answer(evil_store *evil, const key *asked, unsigned char **
     uint8_t form = fuzz_u8(evil->in);
     unsigned char raw[RAW_MAX];
     size_t bytes = honest(evil, asked, value_p);
+    if (asked->kind == KEY_WORD && form % 8 == 3) {
+        *bytes_p = any_word(evil, asked, value_p);
+        return SYMMEM_OK;
+    }
     if (bytes == 0 || form % 8 == 1)
         return SYMMEM_NOT_FOUND;
     if (form % 8 == 2)
@@ -213,6 +247,8 @@ static symmem_status evil_set(void *self, const char *text, const void *value, s
     } else if (set.kind == KEY_ALL) {
         keep(&evil->all, &evil->all_bytes, value, bytes);
         evil->combined = true;
+    } else if (set.kind == KEY_WORD) {
+        keep(&evil->word, &evil->word_bytes, value, bytes);
     }
     return SYMMEM_OK;
 }
@@ -297,6 +333,7 @@ void evil_store_close(evil_store *evil, symmem_store *store) {
     symmem_store_close(store);
     free(evil->part);
     free(evil->all);
+    free(evil->word);
     for (size_t i = 0; i < EVIL_TOLD_MAX; i++)
         free(evil->told[i].value);
 }

@@ -2,7 +2,8 @@
 /*
  * A store in which the fuzz input speaks for all other ranks of a group. By default they are
  * honest: they mirror what the one real rank gives, so that every step succeeds and the next one is
- * reached. Each answer takes a byte of the input that may change it.
+ * reached. Each answer takes a byte of the input that may change it. An honest rank tells of no end
+ * and no lack of its own; the input may make it do so.
  */
 #ifndef SYMMEM_TESTS_EVIL_STORE_H
 #define SYMMEM_TESTS_EVIL_STORE_H
@@ -43,6 +44,9 @@ struct evil_store {
         size_t bytes;
     } told[EVIL_TOLD_MAX];
     uint64_t id; /* of the latest exchange */
+    /* the real rank's latest value that belongs to no group */
+    unsigned char *word;
+    size_t word_bytes;
 };
 
 /* `in` and `evil` must outlive the store. */

@@ -13,13 +13,16 @@
 static const char *const numbers[] = {"RANK",     "PMIX_RANK",    "OMPI_COMM_WORLD_RANK",
                                       "PMI_RANK", "SLURM_PROCID", "WORLD_SIZE",
                                       "PMI_SIZE", "LOCAL_RANK"};
-static const char *const rank_names[] = {"RANK",     "PMIX_RANK",    "OMPI_COMM_WORLD_RANK",
-                                         "PMI_RANK", "SLURM_PROCID", NULL};
-static const char *const world_names[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
-                                          "SLURM_NTASKS", NULL};
-static const char *const local_names[] = {
-    "LOCAL_RANK",      "PMIX_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
-    "MPI_LOCALRANKID", "SLURM_LOCALID",   NULL};
+/* In the order in which they are asked. */
+static const struct launcher {
+    const char *name, *rank, *size, *local;
+} launchers[] = {
+    {"env", "RANK", "WORLD_SIZE", "LOCAL_RANK"},
+    {"pmix", "PMIX_RANK", NULL, "PMIX_LOCAL_RANK"},
+    {"ompi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
+    {"pmi", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},
+    {"slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"},
+};
 static const char *const device_names[] = {"SYMMEM_SHM_DEVICES", NULL};
 static const char *const slot_names[] = {"SYMMEM_SHM_MULTICAST_SLOTS", NULL};
 static const char *const others[] = {"SYMMEM_BACKEND",
@@ -37,12 +40,13 @@ static const char *const others[] = {"SYMMEM_BACKEND",
 #define COUNT(list) (sizeof(list) / sizeof((list)[0]))
 
 static void forget_all(void) {
-    for (size_t i = 0; rank_names[i] != NULL; i++)
-        unsetenv(rank_names[i]);
-    for (size_t i = 0; world_names[i] != NULL; i++)
-        unsetenv(world_names[i]);
-    for (size_t i = 0; local_names[i] != NULL; i++)
-        unsetenv(local_names[i]);
+    for (size_t i = 0; i < COUNT(launchers); i++) {
+        unsetenv(launchers[i].rank);
+        unsetenv(launchers[i].local);
+        if (launchers[i].size != NULL)
+            unsetenv(launchers[i].size);
+    }
+    unsetenv("SYMMEM_LAUNCHER");
     for (size_t i = 0; i < COUNT(others); i++)
         unsetenv(others[i]);
 }
@@ -132,6 +136,14 @@ static void set_other(fuzz_input *in) {
     setenv(name, inside, 1);
 }
 
+static void name_launcher(fuzz_input *in) {
+    uint8_t form = fuzz_u8(in) % 8;
+    if (form == 7)
+        setenv("SYMMEM_LAUNCHER", "none", 1);
+    else if (form >= 1 && form <= COUNT(launchers))
+        setenv("SYMMEM_LAUNCHER", launchers[form - 1].name, 1);
+}
+
 static void set_some(fuzz_input *in) {
     char value[VALUE_BYTES];
     for (uint32_t count = fuzz_below(in, 5); count > 0; count--) {
@@ -182,13 +194,53 @@ static void use(symmem_context *context) {
     FUZZ_CHECK(!multicast || off == NULL || strcmp(off, "0") != 0);
 }
 
+/* As expected(), of one variable. NULL: never set. */
+static int expected_of(const char *name, int64_t low, int64_t high, int64_t *value_p) {
+    const char *const names[] = {name, NULL};
+    return expected(names, low, high, value_p);
+}
+
+/* The launcher that is named, or the first one that gives both numbers. NULL: there is none.
+ * [SM-CONTEXT-13] */
+static const struct launcher *choose_launcher(void) {
+    const char *name = getenv("SYMMEM_LAUNCHER");
+    for (size_t i = 0; i < COUNT(launchers); i++) {
+        const struct launcher *one = &launchers[i];
+        const bool tells =
+            getenv(one->rank) != NULL && one->size != NULL && getenv(one->size) != NULL;
+        if (name == NULL ? tells : strcmp(name, one->name) == 0)
+            return tells ? one : NULL;
+    }
+    return NULL;
+}
+
+/* Whether another launcher says another number. What is no number is ignored. */
+static bool is_contradicted(const struct launcher *chosen, int64_t rank, int64_t world) {
+    bool is_other = false;
+    int64_t value = 0;
+    if (getenv("SYMMEM_LAUNCHER") != NULL)
+        return false;
+    for (size_t i = 0; i < COUNT(launchers); i++) {
+        if (&launchers[i] == chosen)
+            continue;
+        if (expected_of(launchers[i].rank, 0, INT32_MAX, &value) == 1)
+            is_other = is_other || value != rank;
+        if (expected_of(launchers[i].size, 0, INT32_MAX, &value) == 1)
+            is_other = is_other || value != world;
+    }
+    return is_other;
+}
+
 static void check_context(symmem_context *context, symmem_status status) {
     int64_t world = 0, rank = 0, local = 0;
     int32_t got = 0;
-    int has_world = expected(world_names, 1, SYMMEM_MAX_WORLD_SIZE, &world);
-    int has_rank = expected(rank_names, 0, SYMMEM_MAX_WORLD_SIZE - 1, &rank);
-    int has_local = expected(local_names, 0, INT32_MAX, &local);
-    bool good = has_world == 1 && has_rank == 1 && rank < world && has_local >= 0;
+    const struct launcher *chosen = choose_launcher();
+    bool good = chosen != NULL &&
+                expected_of(chosen->size, 1, SYMMEM_MAX_WORLD_SIZE, &world) == 1 &&
+                expected_of(chosen->rank, 0, SYMMEM_MAX_WORLD_SIZE - 1, &rank) == 1 &&
+                rank < world && !is_contradicted(chosen, rank, world);
+    int has_local = good ? expected_of(chosen->local, 0, INT32_MAX, &local) : 0;
+    good = good && has_local >= 0;
     FUZZ_CHECK((status == SYMMEM_OK) == (context != NULL));
     if (!good)
         FUZZ_CHECK(status == SYMMEM_INVALID_ARGUMENT);
@@ -219,6 +271,7 @@ void fuzz_one(fuzz_input *in) {
     forget_all();
     set_some(in);
     compare(in);
+    name_launcher(in);
     symmem_context_options_init(&options);
     options.log = log_nothing;
     options.clock = &fuzz_clock;

@@ -17,8 +17,9 @@
 typedef struct known {
     bool sure; /* its file was not meddled with since */
     bool there;
-    bool odd;    /* what stands in its place is no file */
-    bool missed; /* the store found none, and need not look for one that no store makes */
+    bool odd;    /* what stands in its place is no file, and the store has to see it */
+    bool missed; /* the store may have found it absent, and then need not see what was put in its
+                    place by other means [SM-STORE-09] */
     unsigned char value[VALUE_MAX];
     size_t bytes;
 } known;
@@ -185,11 +186,13 @@ static void call_rest(symmem_store *store, known *entry, const char *key, bool r
         remove ? symmem_store_remove(store, key, WAIT_MS) : symmem_store_wait(store, key, WAIT_MS);
     if (status != SYMMEM_OK)
         fuzz_check_failure(status, 1);
-    entry->missed = entry->missed || remove || status == SYMMEM_TIMEOUT;
+    const bool need_not_look = entry->missed && !entry->sure;
+    entry->missed = entry->missed || status == (remove ? SYMMEM_OK : SYMMEM_TIMEOUT);
+    FUZZ_CHECK(remove || !entry->odd || status == SYMMEM_OK);
     if (remove) {
         FUZZ_CHECK(status == SYMMEM_OK || !entry->sure);
         entry->there = false;
-        entry->sure = status == SYMMEM_OK;
+        entry->sure = status == SYMMEM_OK && !need_not_look;
         entry->odd = entry->odd && status != SYMMEM_OK;
     } else if (entry->sure) {
         FUZZ_CHECK(status == (entry->there ? SYMMEM_OK : SYMMEM_TIMEOUT));

@@ -110,6 +110,16 @@ static void read_place(fuzz_input *in) {
     FUZZ_CHECK(strlen(again) < sizeof(again));
 }
 
+/* A port in decimal digits, which may begin with zeros as all numbers of the environment may. A
+ * word of any characters may come behind it. */
+static bool begins_with_port(const char *text) {
+    const size_t digits = strspn(text, "0123456789");
+    uint32_t port = 0;
+    for (size_t i = 0; i < digits && port <= UINT16_MAX; i++)
+        port = port * 10 + (uint32_t)(text[i] - '0');
+    return (text[digits] == '\0' || text[digits] == '/') && port >= 1 && port <= UINT16_MAX;
+}
+
 /* Parses an address of digits, which needs no resolver. */
 static void parse_address(fuzz_input *in) {
     char rest[64], text[96];
@@ -119,10 +129,11 @@ static void parse_address(fuzz_input *in) {
     if (strchr(rest, ':') != NULL)
         return;
     const symmem_status status = sm_tcp_place_parse(text, 0, &place);
-    if (status != SYMMEM_OK)
-        FUZZ_CHECK(status == SYMMEM_INVALID_ARGUMENT);
+    FUZZ_CHECK(status == (begins_with_port(rest) ? SYMMEM_OK : SYMMEM_INVALID_ARGUMENT));
+    if (status == SYMMEM_OK)
+        FUZZ_CHECK(place.count == 1);
     else
-        FUZZ_CHECK(rest[0] >= '1' && rest[0] <= '9' && place.count == 1);
+        fuzz_check_failure(status, 1);
 }
 
 void fuzz_one(fuzz_input *in) {

@@ -35,6 +35,8 @@ CALL(FILES, false, int, unlinkat, (int directory, const char *name, int flags),
      (directory, name, flags), EIO, -1)
 CALL(FILES, false, int, faccessat, (int directory, const char *name, int mode, int flags),
      (directory, name, mode, flags), EACCES, -1)
+CALL(FILES, false, int, fstatat, (int directory, const char *name, struct stat *out, int flags),
+     (directory, name, out, flags), EIO, -1)
 CALL(FILES, false, int, fstatvfs, (int fd, struct statvfs *out), (fd, out), EIO, -1)
 CALL(FILES, false, int, fallocate, (int fd, int mode, off_t offset, off_t bytes),
      (fd, mode, offset, bytes), ENOSPC, -1)
