@@ -658,8 +658,8 @@ static void run_job(struct tk *t, void *arg) {
     symmem_context_options options = other_world(t, job->store);
     options.backend = NULL;
     options.world_size = job->world_size;
-    if (job->waits && t->rank == 0) /* long enough for the others to look after rank 0 */
-        tk_sleep_ms(300);
+    if (job->waits && t->rank == 0) /* longer than the others give the next process of a rank */
+        tk_sleep_ms(700);
     TK_REQUIRE_OK(t, symmem_init(&options, &context));
     TK_REQUIRE_OK(t, symmem_group_create(context, "job", NULL, 0, NULL, &group));
     TK_OK(t, symmem_group_barrier(group, LIMIT_MS));
@@ -674,7 +674,7 @@ TK_TEST(causes, store_of_a_killed_job, "SM-LIFE-20", .ranks = {2, 4},
         .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_FORKS | TK_MAY_LEAK, .timeout_s = 60) {
     struct job job = {.store = t->store, .is_killed = true, .world_size = t->world_size};
     for (int i = 0; i < 6; i++, job.is_killed = !job.is_killed) {
-        job.waits = !job.is_killed;
+        job.waits = i == 1; /* once: it takes long */
         enum tk_child_end end = tk_run_child(t, run_job, &job, LIMIT_MS);
         TK_EQ_INT(t, job.is_killed ? TK_CHILD_KILLED : TK_CHILD_DONE, end);
         tk_out_of_band_barrier(t);
