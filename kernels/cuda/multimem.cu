@@ -100,7 +100,7 @@ __device__ line load(const part &part, int32_t type, int32_t op) {
     const char *at = reinterpret_cast<const char *>(part.at);
     const size_t step = symmem_multimem_element(type) == 8 ? 8 : 4;
     line value = {};
-    if (is_whole(part) && multimem::load_line(type, at, &value))
+    if (is_whole(part) && multimem::load_line(type, op, at, &value))
         return value;
     for (size_t i = part.low / step * step; i < part.high; i += step) {
         if (step == 8) {

@@ -80,8 +80,10 @@ __device__ inline uint64_t load_64(int32_t type, int32_t op, const char *at) {
 }
 
 // Sums of floats have an instruction for a whole line. Returns false if this pair has none.
-__device__ inline bool load_line(int32_t type, const char *at, line *value) {
+__device__ inline bool load_line(int32_t type, int32_t op, const char *at, line *value) {
     uint32_t *words = value->words;
+    if (op != SYMMEM_CUDA_SUM && op != SYMMEM_CUDA_AVG)
+        return false;
     if (type == SYMMEM_MULTIMEM_F16) {
         asm volatile("multimem.ld_reduce.relaxed.sys.global.add.acc::f32.v4.f16x2 "
                      "{%0, %1, %2, %3}, [%4];"

@@ -547,7 +547,9 @@ typedef struct symmem_memory_ops {
     /* Unmaps own or imported memory, to which nothing enqueued or captured refers any more. Peers'
      * mappings of own memory stay usable. A backend may keep some of it, of bounded size, until
      * close.
-     *   called   local, perhaps from a stream's own thread by the last symmem_ref release */
+     *   called   local, perhaps from a stream's own thread by the last symmem_ref release, and with
+     *            the call lock of a group, channel or graph held. It waits for no lock that the
+     *            backend holds while it gives references back */
     void (*release)(void *instance, symmem_memory *memory);
     /* Optional with the next two. Describes own memory to any number of peers; a group of one calls
      * it too.

@@ -95,11 +95,13 @@ static inline uint64_t load_64(int32_t type, int32_t op, const char *at) {
     return value;
 }
 
-static inline bool load_line(int32_t type, const char *at, line *value) {
+static inline bool load_line(int32_t type, int32_t op, const char *at, line *value) {
+    if (op != SYMMEM_CUDA_SUM && op != SYMMEM_CUDA_AVG)
+        return false;
     if (type != SYMMEM_MULTIMEM_F16 && type != SYMMEM_MULTIMEM_BF16 && type != SYMMEM_MULTIMEM_F32)
         return false;
     for (int i = 0; i < SYMMEM_MULTIMEM_LINE / 4; i++)
-        value->words[i] = load_32(type, SYMMEM_CUDA_SUM, at + 4 * i);
+        value->words[i] = load_32(type, op, at + 4 * i);
     return true;
 }
 
