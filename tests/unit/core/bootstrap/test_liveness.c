@@ -255,6 +255,7 @@ TEST("odd identities") {
 }
 
 /* Those that are held are all looked at together, however many there are. */
+/* More than one system call asks about; all but the first and the last are one process. */
 TEST("at one glance") {
     enum { PROCESSES = 3, WORLD_SIZE = 200 };
     static const int32_t ranks[PROCESSES] = {1, 70, WORLD_SIZE - 1};
@@ -266,12 +267,17 @@ TEST("at one glance") {
         sm_liveness_learn(liveness, ranks[i], &its[i].identity);
         CU_ASSERT_EQUAL(sm_liveness_seen(liveness, ranks[i]), SYMMEM_PEER_ALIVE);
     }
+    for (int32_t rank = ranks[0] + 1; rank < ranks[2]; rank++) {
+        sm_liveness_learn(liveness, rank, &its[1].identity);
+        CU_ASSERT_EQUAL(sm_liveness_seen(liveness, rank), SYMMEM_PEER_ALIVE);
+    }
     end(&its[0]);
     end(&its[2]);
     CU_ASSERT_EQUAL(sm_liveness_seen(liveness, ranks[2]), SYMMEM_PEER_ALIVE);
     sm_liveness_glance(liveness);
     for (int i = 0; i < PROCESSES; i++) {
         const symmem_peer_state state = i == 1 ? SYMMEM_PEER_ALIVE : SYMMEM_PEER_GONE;
+        CU_ASSERT_EQUAL(sm_liveness_is_known_gone(liveness, ranks[i], NULL), i != 1);
         CU_ASSERT_EQUAL(sm_liveness_seen(liveness, ranks[i]), state);
         CU_ASSERT_EQUAL(sm_liveness_seen_of(liveness, ranks[i], &its[i].identity), state);
     }

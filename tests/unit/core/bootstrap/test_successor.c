@@ -10,6 +10,8 @@
 
 #include "folder.h"
 #include "bootstrap/bootstrap.h"
+#include "bootstrap/session.h"
+#include "memory/group.h"
 #include "unit.h"
 
 const symmem_backend *symmem_backend_entry(uint32_t abi);
@@ -198,7 +200,9 @@ TEST("what is gone is not its successor") {
     int fd = -1;
     begin_ns = sm_now_ns();
     expect_lost(symmem_group_recv_fd(first, 1, &fd, SHORT_MS), begin_ns);
+    CU_ASSERT_EQUAL(sm_session_peer_state(first->session, 1), SYMMEM_PEER_GONE);
     /* The successor is there. */
+    CU_ASSERT_EQUAL(sm_session_peer_state(second->session, 1), SYMMEM_PEER_ALIVE);
     uint32_t value = 5;
     CU_ASSERT_EQUAL(symmem_put(after, 1, 0, &value, sizeof value, NULL), SYMMEM_OK);
     CU_ASSERT_EQUAL(symmem_put_signal(after, 1, 0, LIMIT_MS, NULL), SYMMEM_OK);
