@@ -3,11 +3,22 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "error.h"
 
+static inline const char *gnu_reason(const char *reason, const char *text) {
+    (void)text;
+    return reason;
+}
+
+static inline const char *posix_reason(int failed, const char *text) {
+    return failed == 0 ? text : "unknown";
+}
+
 symmem_status shm_fail_errno(const symmem_host *host, int system_errno, const char *operation,
                              const char *what) {
+    char text[128];
     symmem_status status = SYMMEM_SYSTEM;
     switch (system_errno) {
     case EMFILE:
@@ -26,8 +37,12 @@ symmem_status shm_fail_errno(const symmem_host *host, int system_errno, const ch
     default:
         break;
     }
-    errno = system_errno; /* for %m */
-    return host->fail(host, status, system_errno, operation, "%s: %m", what);
+    /* strerror_r is one function with the GNU C library and another with those that follow POSIX.
+     */
+    const char *reason = _Generic(strerror_r(system_errno, text, sizeof text),
+        char *: gnu_reason,
+        int: posix_reason)(strerror_r(system_errno, text, sizeof text), text);
+    return host->fail(host, status, system_errno, operation, "%s: %s", what, reason);
 }
 
 void shm_explain(const symmem_host *host, const char *format, ...) {

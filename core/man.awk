@@ -84,9 +84,12 @@ function comment_done(    first) {
 BEGIN {
     if (section == "") section = 3
     print ".\\\" Made by core/man.awk.\n.TH " toupper(escape(name)) " " section " \"\" symmem\n.SH NAME"
-    if (section == 1) print escape(name) " \\- a program of symmem\n.SH DESCRIPTION\n.nf"
 }
-section == 1 { print escape($0); next }
+section == 1 { # the first line is "name: what it does"
+    if (NR == 1) print escape(name) " \\- " escape(sub(/^[^:]*: */, "") ? $0 : "a program of symmem") "\n.SH DESCRIPTION\n.nf"
+    else print escape($0)
+    next
+}
 inside { # a comment
     line = $0
     ends = sub(/ *\*\/ *$/, "", line)
@@ -104,7 +107,11 @@ inside { # a comment
 }
 /^#define (SYMMEM_[A-Z0-9_]+_H|SYMMEM_(API|CHECKED))/ || /^#(if|ifdef|ifndef|elif|else|endif|include|undef)/ { skipping = /\\$/; next }
 skipping { skipping = /\\$/; next }
-/^(extern "C" \{|\})$/ || /^$/ { if (declaring) code = code $0 "\n"; next }
+/^(extern "C" \{|\})$/ || /^$/ { # an empty line ends what a comment is about
+    if (declaring) code = code $0 "\n"
+    else if (code != "") flush_block()
+    next
+}
 {
     line = $0
     sub(/^SYMMEM_API (SYMMEM_CHECKED )?/, "", line)

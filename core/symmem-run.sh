@@ -18,7 +18,10 @@ if [ "$#" -lt 2 ]; then
 fi
 count=$1
 shift
-[[ $count =~ ^[1-9][0-9]*$ ]] || { echo "symmem-run: no number of ranks: $count" >&2; exit 2; }
+if ! [[ $count =~ ^[1-9][0-9]{0,3}$ ]] || [ "$count" -gt 1024 ]; then # SYMMEM_MAX_WORLD_SIZE
+    echo "symmem-run: not a number of ranks from 1 to 1024: $count" >&2
+    exit 2
+fi
 # In memory, where that is allowed: on a disk ranks may wait for what other programs write.
 directory=$(mktemp -d "${TMPDIR:-/dev/shm}/symmem-job.XXXXXX" 2>/dev/null) ||
     directory=$(mktemp -d "${TMPDIR:-/tmp}/symmem-job.XXXXXX") || exit 1

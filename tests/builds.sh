@@ -87,6 +87,13 @@ parent_works() {
 
 row_add_subdirectory() { parent "add_subdirectory($root symmem)" && parent_works; }
 
+# The parent's own warnings hold for what is inside it.
+row_add_subdirectory_strict() {
+    parent "add_compile_options(-Wall -Wextra -Wpedantic -Werror)
+add_subdirectory($root symmem)" && parent_works
+}
+
+
 # As from a release's archive.
 row_fetch_content() {
     tar -C "$root" -czf "$work/symmem.tar.gz" --exclude='./build*' --exclude=./.git --exclude=./shared . &&

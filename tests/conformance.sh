@@ -9,6 +9,14 @@ set -u
 # shellcheck source=tests/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 
+case " $* " in
+*' --help '*)
+    sed -n '/^#!/d; /^# SPDX/d; s/^# //p; /^set /q' "$0"
+    [ ! -x "$root/build/bin/symmem-conformance" ] || "$root/build/bin/symmem-conformance" --help
+    exit
+    ;;
+esac
+
 need_build_tools
 install_missing || exit 4
 say "building in build/ ..."

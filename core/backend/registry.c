@@ -232,7 +232,8 @@ symmem_status symmem_backend_capabilities(symmem_context *context, uint64_t *cap
                                "capabilities_p is NULL");
     const sm_backend *backend = active(context);
     if (!backend)
-        return sm_context_fail(context, SYMMEM_NOT_FOUND, operation, "", "no backend is set");
+        return sm_context_fail(context, SYMMEM_NOT_FOUND, operation, "",
+                               "no backend is set, neither in the options nor in SYMMEM_BACKEND");
     *capabilities_p = backend->capabilities;
     return SYMMEM_OK;
 }
@@ -251,7 +252,8 @@ static symmem_status open_instance(symmem_context *context, const char *operatio
     if (status != SYMMEM_OK)
         return status;
     if (!context->backend)
-        return sm_context_fail(context, SYMMEM_NOT_FOUND, operation, "", "no backend is set");
+        return sm_context_fail(context, SYMMEM_NOT_FOUND, operation, "",
+                               "no backend is set, neither in the options nor in SYMMEM_BACKEND");
     const symmem_backend_config config = {
         .size = sizeof(config),
         .rank = context->rank,

@@ -248,19 +248,31 @@ static symmem_status status_of_errno(int system_errno) {
     }
 }
 
+static inline const char *gnu_reason(const char *reason, const char *text) {
+    (void)text;
+    return reason;
+}
+
+static inline const char *posix_reason(int failed, const char *text) {
+    return failed == 0 ? text : "unknown";
+}
+
+/* strerror_r is one function with the GNU C library and another with those that follow POSIX. */
+static const char *reason_of(int system_errno, char *text, size_t capacity) {
+    return _Generic(strerror_r(system_errno, text, capacity), char * : gnu_reason, int : posix_reason)(
+        strerror_r(system_errno, text, capacity), text);
+}
+
 symmem_status sm_fail_errno(int system_errno, const char *operation, const char *stage,
                             const char *format, ...) {
-    char reason[sizeof(((symmem_error_record *)NULL)->message)];
+    char reason[sizeof(((symmem_error_record *)NULL)->message)], text[256];
     symmem_status status = status_of_errno(system_errno);
     va_list args;
     va_start(args, format);
     sm_vfail(status, operation, stage, format, args);
     va_end(args);
     (void)sm_error_errno(system_errno);
-    /* strerror_r is one function with the GNU C library and another with those that follow POSIX.
-     */
-    errno = system_errno;
-    (void)snprintf(reason, sizeof(reason), ": %m");
+    (void)snprintf(reason, sizeof(reason), ": %s", reason_of(system_errno, text, sizeof(text)));
     sm_explain_text(reason);
     sm_explain_errno(system_errno);
     return status;

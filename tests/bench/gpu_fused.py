@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""gpu_fused.py --bench fused-shapes --out FOLDER: fused products at three named shapes, by turns.
+"""gpu_fused.py --bench fused-shapes --out FOLDER: fused products at three named shapes, alternately.
 
 symmem, PyTorch's own, NCCL with a plain product, and the least scheme that hides a transfer
 (fused_torch.py), eager and captured, on two GPUs in one run. Each program is started once and sleeps

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""gpu_turns.py: symmem-bench, PyTorch with NCCL, and NVSHMEM by turns, on the same GPUs in the same run.
+"""gpu_turns.py: symmem-bench, PyTorch with NCCL, and NVSHMEM alternately, on the same GPUs in the same run.
 
 Each program is started once and then takes requests, so that all others sleep while one measures;
 round after round, their order being the other way round each time. A table goes to standard

@@ -202,7 +202,9 @@ bool bench_options_parse(int argc, char **argv, bench_options *options, int *sta
     int option;
     while ((option = getopt_long(argc, argv, "", long_options, NULL)) != -1) {
         if (option == HELP) {
-            printf("usage: %s --op OP [options]\n%s", program_name(argv[0]), usage);
+            printf("symmem-bench: measures how long symmem's operations take\n\n"
+                   "usage: %s --op OP [options]\n%s",
+                   program_name(argv[0]), usage);
             *status_p = BENCH_DONE;
             return false;
         }

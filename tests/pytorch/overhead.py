@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """overhead.py: what symmem_torch adds to symmem's own calls, between two ranks.
 
-Both are called by turns in one run, and the best rounds are compared: an all-reduce of 1 KiB, and
+Both are called alternately in one run, and the best rounds are compared: an all-reduce of 1 KiB, and
 the allocation, rendezvous and release of 4 KiB.
 """
 

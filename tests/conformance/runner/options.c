@@ -56,6 +56,7 @@ static const char *const format_names[] = {"text", "tap", "junit", "json", "html
 
 void runner_usage(FILE *out) {
     fputs(
+        "symmem-conformance: runs the conformance suite on a backend\n\n"
         "usage: symmem-conformance [options]\n"
         "  --backend NAME|PATH   shm (default), cuda, nccl, or a shared object: "
         "/path/to/backend.so\n"

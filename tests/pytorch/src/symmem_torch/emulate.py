@@ -28,7 +28,7 @@ def _new_ranks_after_a_failure() -> None:
     # Its modules ask for GPUs when they are imported: not before there seem to be some.
     try:
         from torch.testing._internal.common_distributed import MultiProcContinuousTest
-    except ImportError:  # of packages that PyTorch's tests want: then nobody uses those classes
+    except ImportError:  # of packages that PyTorch's tests want: then no test uses those classes
         return
     original = MultiProcContinuousTest.setUp
 
