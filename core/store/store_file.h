@@ -59,7 +59,8 @@ typedef struct sm_file_look {
 sm_file_look sm_file_begin_look(const sm_file_store *store, const char *key);
 /* Called after the look, if the key was absent. */
 void sm_file_note_absent(sm_file_store *store, const char *key, const sm_file_look *look);
-/* Whether the key was absent at an earlier look and no change of its hash has begun since. */
+/* Whether no change of the key's hash has begun since an earlier look at which it was absent, or at
+ * all. */
 bool sm_file_is_absent(sm_file_store *store, const char *key);
 
 #endif

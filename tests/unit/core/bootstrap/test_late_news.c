@@ -35,12 +35,9 @@ TEST("few tell all") {
     char path[FOLDER_BYTES];
     test_rank ranks[RANKS];
     pid_t pids[RANKS];
-    CU_ASSERT_FATAL(make_folder(path));
     told = shared_counters(1);
     CU_ASSERT_PTR_NOT_NULL_FATAL(told);
-    prepare_ranks(ranks, RANKS, NULL, body_in_turn, NULL);
-    for (int i = 0; i < RANKS; i++)
-        pids[i] = fork_rank(&ranks[i], path);
+    CU_ASSERT_FATAL(fork_world(ranks, pids, RANKS, body_in_turn, NULL, path));
     CU_ASSERT_EQUAL(reap(pids[VICTIM]), 1000 + SIGKILL);
     atomic_store(told, 1);
     for (int i = 0; i < VICTIM; i++)
@@ -91,22 +88,12 @@ static int body_waits(test_rank *self) {
     return 0;
 }
 
-/* Runs the first of three ranks. */
-static void run_first(rank_body body) {
-    symmem_store *store = NULL;
-    test_rank ranks[3];
-    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
-    prepare_ranks(ranks, 3, store, body, NULL);
-    CU_ASSERT_TRUE(run_threads(ranks, 1));
-    symmem_store_close(store);
-}
-
 TEST("a neighbor ended for an earlier job") {
     dead = identity_of_the_dead();
     is_earlier_jobs = true;
-    run_first(body_waits);
+    CU_ASSERT_TRUE(run_first(1, 3, body_waits));
     is_earlier_jobs = false;
-    run_first(body_waits);
+    CU_ASSERT_TRUE(run_first(1, 3, body_waits));
 }
 
 /* Rank 1 has finalized and rank 2 was killed. The first may have left because of the second. */
@@ -134,7 +121,45 @@ static int body_two_ended(test_rank *self) {
 
 TEST("the killed one is named") {
     dead = identity_of_the_dead();
-    run_first(body_two_ended);
+    CU_ASSERT_TRUE(run_first(1, 3, body_two_ended));
+}
+
+#define AFTER_SOME_LOOKS_NS 220000000u
+
+static symmem_status killed_before_it_is_met(void *arg, const char *name) {
+    (void)arg;
+    if (strcmp(name, "session.join.published") != 0)
+        return SYMMEM_OK;
+    sm_sleep_ns(AFTER_SOME_LOOKS_NS);
+    raise(SIGKILL);
+    return SYMMEM_OK;
+}
+
+/* Rank 0 waits for rank 1, and has read the record of rank 2. Between two of its looks rank 1 leaves
+ * in good order and rank 2 is killed. */
+static int body_both_end(test_rank *self) {
+    if (self->rank == 0) {
+        EXPECT(gather(self, "op", false, 10000) == SYMMEM_PEER_LOST);
+        EXPECT(last_record().failed_rank == 2 && last_record().missing_count == 1);
+        return 0;
+    }
+    EXPECT(reopen_with(self, killed_before_it_is_met) == 0);
+    if (self->rank == 2)
+        (void)gather(self, "op", false, 10000);
+    sm_sleep_ns(AFTER_SOME_LOOKS_NS);
+    EXPECT(symmem_store_remove(self->store, "w/id/1", 0) == SYMMEM_OK);
+    raise(SIGKILL); /* the key has gone: to the others it has finalized */
+    return 0;
+}
+
+TEST("the killed one is named, and not one before it that left") {
+    char path[FOLDER_BYTES];
+    test_rank ranks[3];
+    pid_t pids[3];
+    CU_ASSERT_FATAL(fork_world(ranks, pids, 3, body_both_end, NULL, path));
+    for (int i = 0; i < 3; i++)
+        CU_ASSERT_EQUAL(reap(pids[i]), i == 0 ? 0 : 1000 + SIGKILL);
+    remove_tree(path);
 }
 
 /* --- a word that an earlier job has left ---------------------------------------------------- */
