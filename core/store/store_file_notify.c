@@ -11,9 +11,11 @@
  * during a change leaves the words unequal for good, and all ranks then look for the keys of that
  * hash each time.
  *
- * The rank that makes the file says in it whether the folder had no key before. Then a key whose
- * words are 0 never had a value, and no rank needs to look for it even once. In a large world that
- * begins, each rank waits for keys of all ranks that have not come.
+ * A third word counts the keys of one hash that are there. It is at least their number: a rank counts
+ * a key before it makes it, and counts it no more once it has removed it. While the word is 0 no rank
+ * needs to look for a key even once. In a large world each rank waits for keys of all others, and
+ * looks whether keys that have been removed are there again. This holds if the folder had no key when
+ * the file was made, which its maker says in a last word.
  *
  * This needs memory that all ranks share, so it is used on local file systems only, and only while
  * the mapped file is still in the folder.
@@ -34,8 +36,11 @@
 #include <unistd.h>
 
 #define WORD_COUNT 1024u
-#define ALL_COUNTED (2 * WORD_COUNT) /* behind those that have ended and those that have begun */
-#define NOTIFY_BYTES ((2 * WORD_COUNT + 1) * sizeof(uint32_t))
+/* The words: changes that have ended, changes that have begun, keys that are there, the last one. */
+#define BEGUN WORD_COUNT
+#define THERE (2 * WORD_COUNT)
+#define ALL_COUNTED (3 * WORD_COUNT)
+#define NOTIFY_BYTES ((ALL_COUNTED + 1) * sizeof(uint32_t))
 #define ABSENT_COUNT 512u
 #define ABSENT_NS 60000000000u /* the words wrap, but not in that time */
 #define CHECK_NS 1000000000u
@@ -54,14 +59,23 @@ static _Atomic uint32_t *ended_of_key(const sm_file_store *store, const char *ke
 }
 
 static _Atomic uint32_t *begun_of_key(const sm_file_store *store, const char *key) {
-    return ended_of_key(store, key) + WORD_COUNT;
+    return ended_of_key(store, key) + BEGUN;
+}
+
+static _Atomic uint32_t *count_of_key(const sm_file_store *store, const char *key) {
+    return ended_of_key(store, key) + THERE;
 }
 
 void sm_file_begin_change(const sm_file_store *store, const char *key) {
     /* Sequentially consistent: a rank that sees the name also sees this. */
-    const uint32_t before = atomic_fetch_add(begun_of_key(store, key), 1);
+    const uint32_t before = atomic_fetch_add(count_of_key(store, key), 1);
     if (before > UINT32_MAX / 2) /* long before it is 0 again */
         atomic_store(&store->words[ALL_COUNTED], 0);
+    atomic_fetch_add(begun_of_key(store, key), 1);
+}
+
+void sm_file_uncount(const sm_file_store *store, const char *key) {
+    atomic_fetch_sub(count_of_key(store, key), 1);
 }
 
 void sm_file_end_change(const sm_file_store *store, const char *key) {
@@ -112,10 +126,11 @@ bool sm_file_is_absent(sm_file_store *store, const char *key) {
     pthread_mutex_lock(&store->absent_lock.mutex);
     const sm_absent_key *entry = absent_entry_of(store, key);
     const uint32_t begun = atomic_load(begun_of_key(store, key));
-    const bool never_had_one = begun == 0 && atomic_load(&store->words[ALL_COUNTED]) != 0;
+    const bool has_none_now =
+        atomic_load(count_of_key(store, key)) == 0 && atomic_load(&store->words[ALL_COUNTED]) != 0;
     const bool had_none =
         now_ns < entry->until_ns && entry->ended == begun && strcmp(entry->key, key) == 0;
-    const bool is_absent = (never_had_one || had_none) && is_in_place(store, now_ns);
+    const bool is_absent = (has_none_now || had_none) && is_in_place(store, now_ns);
     pthread_mutex_unlock(&store->absent_lock.mutex);
     return is_absent;
 }
