@@ -36,10 +36,11 @@
 #include <unistd.h>
 
 #define WORD_COUNT 1024u
+#define COUNT_COUNT 8192u /* of a world's keys few have a hash in common */
 /* The words: changes that have ended, changes that have begun, keys that are there, the last one. */
 #define BEGUN WORD_COUNT
 #define THERE (2 * WORD_COUNT)
-#define ALL_COUNTED (3 * WORD_COUNT)
+#define ALL_COUNTED (THERE + COUNT_COUNT)
 #define NOTIFY_BYTES ((ALL_COUNTED + 1) * sizeof(uint32_t))
 #define ABSENT_COUNT 512u
 #define ABSENT_NS 60000000000u /* the words wrap, but not in that time */
@@ -63,7 +64,7 @@ static _Atomic uint32_t *begun_of_key(const sm_file_store *store, const char *ke
 }
 
 static _Atomic uint32_t *count_of_key(const sm_file_store *store, const char *key) {
-    return ended_of_key(store, key) + THERE;
+    return &store->words[THERE + sm_store_hash(key) % COUNT_COUNT];
 }
 
 void sm_file_begin_change(const sm_file_store *store, const char *key) {

@@ -124,6 +124,71 @@ TEST("the killed one is named") {
     CU_ASSERT_TRUE(run_first(1, 3, body_two_ended));
 }
 
+/* Others may come and go for this one's news before it finalizes, and leave nothing that tells why. */
+static int body_finds_an_earlier_job(test_rank *self) {
+    const sm_world world = {.store = self->store, .prefix = "w"};
+    sm_member earlier;
+    memset(&earlier, 0, sizeof(earlier));
+    earlier.identity = dead;
+    earlier.rank = 1;
+    earlier.world_size = self->world_size;
+    earlier.published_ns = 1;
+    EXPECT(symmem_store_set(self->store, "w/id/1", &earlier, sizeof(earlier), 0) == SYMMEM_OK);
+    EXPECT(gather(self, "op", false, 10000) == SYMMEM_PEER_LOST);
+    EXPECT(strstr(last_record().message, SM_MAY_BE_EARLIER) != NULL);
+    EXPECT(sm_exit_record_any_earlier(&world));
+    return 0;
+}
+
+TEST("an earlier job is marked before others are told") {
+    dead = identity_of_the_dead();
+    CU_ASSERT_TRUE(run_first(1, 2, body_finds_an_earlier_job));
+}
+
+static const char *failing_group;
+static atomic_int steps;
+
+/* Rank 1 finalizes because rank 2 has ended, as it says. */
+static int body_left_for_a_loss(test_rank *self) {
+    const bool is_of_this = strcmp(failing_group, "test") == 0;
+    EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
+    if (self->rank == 1) {
+        (void)sm_fail(SYMMEM_PEER_LOST, "op", "", "rank 2 ended");
+        (void)sm_error_missing(2);
+        symmem_error_record record = last_record();
+        sm_copy_text(record.group, sizeof(record.group), failing_group);
+        (void)sm_error_raise(&record);
+        sm_session_tell_end(self->session, true);
+        atomic_fetch_add(&steps, 1);
+    } else if (self->rank == 0) {
+        symmem_error_record record = {.status = SYMMEM_POISONED, .failed_rank = 1};
+        await_counter(&steps, 1);
+        sm_session_explain(self->session, -1, &record);
+        EXPECT(strstr(record.message, "rank 1 finalized after PEER_LOST") != NULL);
+        EXPECT(record.failed_rank == 1 && record.missing_count == (is_of_this ? 1 : 0));
+        EXPECT(symmem_error_is_missing(&record, 2) == is_of_this);
+        record = (symmem_error_record){.status = SYMMEM_PEER_LOST, .failed_rank = 1};
+        record.missing_count = 1;
+        record.missing[0] = 1u << 1;
+        sm_session_explain(self->session, -1, &record);
+        EXPECT(record.failed_rank == (is_of_this ? 2 : 1));
+        EXPECT(record.missing[0] == (is_of_this ? 6 : 2));
+        EXPECT(record.missing_count == (is_of_this ? 2 : 1));
+        atomic_fetch_add(&steps, 1);
+    }
+    await_counter(&steps, 2);
+    return 0;
+}
+
+TEST("who left for a loss names the lost") {
+    static const char *const groups[] = {"test", "other"}; /* which has other numbers */
+    for (int i = 0; i < 2; i++) {
+        failing_group = groups[i];
+        atomic_store(&steps, 0);
+        CU_ASSERT_TRUE(run_first(3, 3, body_left_for_a_loss));
+    }
+}
+
 #define AFTER_SOME_LOOKS_NS 220000000u
 
 static symmem_status killed_before_it_is_met(void *arg, const char *name) {

@@ -149,18 +149,18 @@ TEST("not looked for") {
     symmem_store_close(store);
 }
 
-enum { WORDS = 1024, THERE = 2 * WORDS, ALL_COUNTED = 3 * WORDS }; /* as in store_file_notify.c */
+enum { COUNTS = 8192, THERE = 2048, ALL_COUNTED = THERE + COUNTS }; /* as in store_file_notify.c */
 
 /* Counts that have come half round are not believed any more, or 0 would be a number of keys. */
 TEST("counts do not come round") {
     char path[64];
-    uint32_t words[ALL_COUNTED + 1];
+    static uint32_t words[ALL_COUNTED + 1];
     symmem_store *store = open_store_in(counted_folder);
     (void)snprintf(path, sizeof(path), "%s/notify", counted_folder);
     const int fd = open(path, O_RDWR);
     CU_ASSERT_EQUAL_FATAL(pread(fd, words, sizeof(words), 0), sizeof(words));
     CU_ASSERT_EQUAL(words[ALL_COUNTED], 1);
-    for (int i = 0; i < WORDS; i++)
+    for (int i = 0; i < COUNTS; i++)
         words[THERE + i] = UINT32_MAX;
     CU_ASSERT_EQUAL(pwrite(fd, words, sizeof(words), 0), sizeof(words));
     CU_ASSERT_EQUAL(symmem_store_set(store, "round", "1", 1, LIMIT_MS), SYMMEM_OK);
