@@ -11,11 +11,11 @@
  * during a change leaves the words unequal for good, and all ranks then look for the keys of that
  * hash each time.
  *
- * A third word counts the keys of one hash that are there. It is at least their number: a rank counts
- * a key before it makes it, and counts it no more once it has removed it. While the word is 0 no rank
- * needs to look for a key even once. In a large world each rank waits for keys of all others, and
- * looks whether keys that have been removed are there again. This holds if the folder had no key when
- * the file was made, which its maker says in a last word.
+ * A third word counts the keys of one hash that are there. It is at least their number: a rank
+ * counts a key before it makes it, and counts it no more once it has removed it. While the word is
+ * 0 no rank needs to look for a key even once. In a large world each rank waits for keys of all
+ * others, and looks whether keys that have been removed are there again. This holds if the folder
+ * had no key when the file was made, which its maker says in a last word.
  *
  * This needs memory that all ranks share, so it is used on local file systems only, and only while
  * the mapped file is still in the folder.
@@ -37,7 +37,8 @@
 
 #define WORD_COUNT 1024u
 #define COUNT_COUNT 8192u /* of a world's keys few have a hash in common */
-/* The words: changes that have ended, changes that have begun, keys that are there, the last one. */
+/* The words: changes that have ended, changes that have begun, keys that are there, the last one.
+ */
 #define BEGUN WORD_COUNT
 #define THERE (2 * WORD_COUNT)
 #define ALL_COUNTED (THERE + COUNT_COUNT)
@@ -193,7 +194,8 @@ static bool is_without_keys(const sm_file_store *store) {
 }
 
 /* Makes the file of a folder without keys. It gets its name when it is complete: a rank that has it
- * may set keys at once. Where that fails, the file is made without the word that all are counted. */
+ * may set keys at once. Where that fails, the file is made without the word that all are counted.
+ */
 static void make_counting_all(const sm_file_store *store) {
     const uint32_t counts = 1;
     char path[32];

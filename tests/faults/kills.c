@@ -304,8 +304,8 @@ static void note_shares(int size) {
         char path[RANKS_PATH];
         (void)snprintf(path, sizeof(path), "/proc/%d/schedstat", (int)ranks[rank].pid);
         FILE *file = fopen(path, "r");
-        if (file != NULL &&
-            fscanf(file, "%lld %lld", &ranks[rank].cpu_before_ns, &ranks[rank].delay_before_ns) != 2)
+        if (file != NULL && fscanf(file, "%lld %lld", &ranks[rank].cpu_before_ns,
+                                   &ranks[rank].delay_before_ns) != 2)
             ranks[rank].cpu_before_ns = ranks[rank].delay_before_ns = 0;
         if (file != NULL)
             (void)fclose(file);
@@ -385,21 +385,19 @@ static void run_size(struct figures *of, long long until_ns) {
 
 static bool report(void) {
     bool holds = true;
-    printf("%5s %5s %6s %9s %5s %6s %5s %5s %6s %8s %9s %9s %9s %9s %9s %9s %6s %5s %6s\n",
-           "ranks", "jobs", "kills", "survivors", "hangs", "crash", "left", "late", "itself",
-           "unnamed", "cpu", "mean", "slowest", "its end", "after it", "itself", "works", "says",
-           "fails");
+    printf("%5s %5s %6s %9s %5s %6s %5s %5s %6s %8s %9s %9s %9s %9s %9s %9s %6s %5s %6s\n", "ranks",
+           "jobs", "kills", "survivors", "hangs", "crash", "left", "late", "itself", "unnamed",
+           "cpu", "mean", "slowest", "its end", "after it", "itself", "works", "says", "fails");
     for (int i = 0; i < options.size_count; i++) {
         const struct figures *of = &figures[i];
-        printf(
-            "%5d %5d %6d %9d %5d %6d %5d %5d %6d %8d %6.2f ms %7.3f s %7.3f s %7.3f s %7.3f s "
-            "%7.3f s %6d %5d %6d\n",
-            of->size, of->jobs, of->kills, of->survivors, of->hangs, of->crashes, of->left,
-            of->late, of->late_itself, of->unnamed,
-            of->survivors > 0 ? of->cpu_s * 1e3 / of->survivors : 0,
-            of->survivors > 0 ? of->told_s / of->survivors : 0, (double)of->slowest_ns * 1e-9,
-            (double)of->slowest_end_ns * 1e-9, (double)of->slowest_after_ns * 1e-9,
-            (double)of->slowest_itself_ns * 1e-9, of->next_works, of->next_says, of->next_fails);
+        printf("%5d %5d %6d %9d %5d %6d %5d %5d %6d %8d %6.2f ms %7.3f s %7.3f s %7.3f s %7.3f s "
+               "%7.3f s %6d %5d %6d\n",
+               of->size, of->jobs, of->kills, of->survivors, of->hangs, of->crashes, of->left,
+               of->late, of->late_itself, of->unnamed,
+               of->survivors > 0 ? of->cpu_s * 1e3 / of->survivors : 0,
+               of->survivors > 0 ? of->told_s / of->survivors : 0, (double)of->slowest_ns * 1e-9,
+               (double)of->slowest_end_ns * 1e-9, (double)of->slowest_after_ns * 1e-9,
+               (double)of->slowest_itself_ns * 1e-9, of->next_works, of->next_says, of->next_fails);
         holds = holds && of->jobs > 0 &&
                 of->hangs + of->crashes + of->left + of->late_itself + of->next_fails == 0;
     }

@@ -124,7 +124,8 @@ TEST("the killed one is named") {
     CU_ASSERT_TRUE(run_first(1, 3, body_two_ended));
 }
 
-/* Others may come and go for this one's news before it finalizes, and leave nothing that tells why. */
+/* Others may come and go for this one's news before it finalizes, and leave nothing that tells why.
+ */
 static int body_finds_an_earlier_job(test_rank *self) {
     const sm_world world = {.store = self->store, .prefix = "w"};
     sm_member earlier;
@@ -200,8 +201,8 @@ static symmem_status killed_before_it_is_met(void *arg, const char *name) {
     return SYMMEM_OK;
 }
 
-/* Rank 0 waits for rank 1, and has read the record of rank 2. Between two of its looks rank 1 leaves
- * in good order and rank 2 is killed. */
+/* Rank 0 waits for rank 1, and has read the record of rank 2. Between two of its looks rank 1
+ * leaves in good order and rank 2 is killed. */
 static int body_both_end(test_rank *self) {
     if (self->rank == 0) {
         EXPECT(gather(self, "op", false, 10000) == SYMMEM_PEER_LOST);

@@ -223,7 +223,8 @@ TEST("a call that fails") {
         CU_ASSERT_EQUAL(symmem_store_set(store, "c", "3", 1, LIMIT_MS), SYMMEM_OK);
         CU_ASSERT_EQUAL(get(store, "c"), SYMMEM_OK);
         CU_ASSERT_EQUAL(symmem_store_remove(store, "c", LIMIT_MS), SYMMEM_OK);
-        CU_ASSERT_EQUAL(count_files(folder, 't') + count_files(folder, 'k'), 1); /* the earlier one */
+        CU_ASSERT_EQUAL(count_files(folder, 't') + count_files(folder, 'k'),
+                        1); /* the earlier one */
     }
     all_have_names = false;
     symmem_store_close(store);
