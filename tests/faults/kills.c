@@ -75,7 +75,7 @@ struct rank {
     long long told_ns;  /* 0: was not */
     long long delay_ns; /* that it was kept from a processor till then, and till the kill */
     long long delay_before_ns;
-    long long cpu_ns; /* that it had a processor, likewise */
+    long long cpu_ns; /* that it had a processor till then, and till the kill */
     long long cpu_before_ns;
     long long ended_ns; /* when this process saw it */
     char text[TEXT];
