@@ -118,16 +118,6 @@ bool sm_exit_record_is_lack(const symmem_error_record *record) {
            status == SYMMEM_LOAD || status == SYMMEM_CORRUPT;
 }
 
-static bool is_there(const sm_world *world, int32_t rank) {
-    char key[SYMMEM_STORE_KEY_MAX + 1];
-    uint8_t first[1];
-    size_t bytes = 0;
-    sm_identity_key(world->prefix, rank, key, sizeof(key));
-    const symmem_status status =
-        symmem_store_get(world->store, key, first, sizeof(first), &bytes, SM_STORE_CLEAN_MS);
-    return status == SYMMEM_OK || status == SYMMEM_OUT_OF_RANGE;
-}
-
 /* What is in the store, as a rank sees it that goes. */
 typedef struct survey {
     uint64_t left[SYMMEM_MAX_WORLD_SIZE / 64], needed[SYMMEM_MAX_WORLD_SIZE / 64];
@@ -148,7 +138,7 @@ static bool look_at_records(const sm_world *world, bool marked, survey *seen) {
         if (sm_now_ns() > until_ns)
             return false;
         const bool said = read_of(world, rank, &found) && found.goes_on == 0;
-        const bool there = !said && is_there(world, rank);
+        const bool there = !said && sm_member_has_key(world, rank);
         seen->left[rank / 64] |= (uint64_t)said << (rank % 64);
         seen->needed[rank / 64] |= (uint64_t)(said && tells_of_an_earlier_job(&found))
                                    << (rank % 64);
@@ -204,15 +194,24 @@ static bool read_mark(const sm_world *world, exit_mark *mark_p) {
                             SM_STORE_CLEAN_MS) == SYMMEM_OK;
 }
 
-/* First the mark: a rank that sees none leaves records where they are. */
-static void leave_own(const sm_world *world, const symmem_error_record *record) {
+static void write_mark(const sm_world *world, bool tells_of_an_earlier_job) {
     char key[SYMMEM_STORE_KEY_MAX + 1];
     exit_mark mark;
     (void)read_mark(world, &mark);
-    if (is_of_an_earlier_job(record))
+    if (tells_of_an_earlier_job)
         mark.earlier_s = sm_since_1970_s();
     key_of(world, MARK, key, sizeof(key));
     (void)!symmem_store_set(world->store, key, &mark, sizeof(mark), SM_STORE_CLEAN_MS);
+}
+
+void sm_exit_record_mark_earlier(const sm_world *world) {
+    SM_ATTEMPT(marking);
+    write_mark(world, true);
+}
+
+/* First the mark: a rank that sees none leaves records where they are. */
+static void leave_own(const sm_world *world, const symmem_error_record *record) {
+    write_mark(world, is_of_an_earlier_job(record));
     write_own(world, record, false);
 }
 

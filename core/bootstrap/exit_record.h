@@ -23,6 +23,9 @@ bool sm_exit_record_read(const sm_world *world, int32_t rank, sm_identity *ident
                          bool *earlier_job_p);
 /* Whether some rank has left a recent record that tells of an earlier job. Reads one key. */
 bool sm_exit_record_any_earlier(const sm_world *world);
+/* Says so before this rank tells others. They may end, and be missed by ranks that come late,
+ * before this one leaves its record. */
+void sm_exit_record_mark_earlier(const sm_world *world);
 /* Appends to the message of a record that names `rank` of a group what that rank has left. */
 void sm_exit_record_explain(const sm_world *world, int32_t global_rank, int32_t rank,
                             symmem_error_record *record);

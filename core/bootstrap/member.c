@@ -159,6 +159,16 @@ static void remove_word(const sm_world *world, int32_t rank) {
     remove_key(world->store, key);
 }
 
+bool sm_member_has_key(const sm_world *world, int32_t rank) {
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    uint8_t first[1];
+    size_t bytes = 0;
+    sm_identity_key(world->prefix, rank, key, sizeof(key));
+    const symmem_status status =
+        symmem_store_get(world->store, key, first, sizeof(first), &bytes, SM_STORE_CLEAN_MS);
+    return status == SYMMEM_OK || status == SYMMEM_OUT_OF_RANGE;
+}
+
 static bool rank_is_there(const sm_world *world, int32_t rank) {
     char key[SYMMEM_STORE_KEY_MAX + 1];
     sm_member there;

@@ -62,6 +62,8 @@ symmem_status sm_member_publish(const sm_world *world, sm_member *own, bool *pub
 /* Tells the ranks that are there that this rank was there as well. A context that met no rank in a
  * group calls it before it ends, because peers may come later and wait for it. */
 void sm_member_say_left(const sm_world *world);
+/* Whether the rank has a key in the store: some process of it has begun and has not finalized. */
+bool sm_member_has_key(const sm_world *world, int32_t rank);
 /* Removes the member's key. Only for a published member: otherwise the key may be another
  * process's. */
 void sm_member_withdraw(const sm_world *world, const sm_member *own);

@@ -378,8 +378,12 @@ static symmem_status lose(const sm_session *session, const sm_call *call, readin
     const char *what =
         earlier ? "ended (" SM_MAY_BE_EARLIER ")" : how_it_ended(session, call, rank);
     symmem_status status = fail_lost_rank(session, call, rank, what);
-    if (earlier && status == SYMMEM_PEER_LOST)
+    if (earlier && status == SYMMEM_PEER_LOST) {
+        const sm_world world = {.store = session->config.store,
+                                .prefix = session->config.world_prefix};
+        sm_exit_record_mark_earlier(&world);
         sm_session_remove_traces(session, call, rank);
+    }
     return status;
 }
 

@@ -82,7 +82,8 @@ static reason reason_of(const sm_session *session, uint32_t kind,
     why.kind = kind;
     why.global_rank = config->global_ranks[config->rank];
     sm_verdict_make(record, &why.verdict);
-    if (!sm_verdict_valid(session, &why.verdict) || kind == CONTRADICTED) { /* of another group */
+    const bool has_our_numbers = strcmp(record->group, config->group_name) == 0;
+    if (!has_our_numbers || !sm_verdict_valid(session, &why.verdict) || kind == CONTRADICTED) {
         why.verdict.failed_rank = -1;
         why.verdict.missing_count = 0;
         memset(why.verdict.missing, 0, sizeof(why.verdict.missing));
@@ -314,6 +315,30 @@ static bool read_remark(const sm_session *session, const sm_ipc_notes *notes, re
     return sm_verdict_valid(session, &reason_p->verdict);
 }
 
+static bool is_of_a_loss(int32_t status) {
+    return status == SYMMEM_PEER_LOST || status == SYMMEM_POISONED;
+}
+
+/* Adds the ranks that were lost to the failing peer: this rank's record has only that peer, which
+ * left because of them. */
+static void name_the_lost(const sm_session *session, symmem_error_record *record,
+                          const sm_verdict *verdict) {
+    const int32_t own = session->config.rank;
+    uint32_t count = 0;
+    if (!is_of_a_loss(record->status) || !is_of_a_loss(verdict->status) ||
+        verdict->missing_count == 0)
+        return;
+    for (int32_t i = 0; i < SYMMEM_MAX_WORLD_SIZE / 64; i++) {
+        record->missing[i] |= verdict->missing[i];
+        if (i == own / 64)
+            record->missing[i] &= ~(1ull << (own % 64));
+        count += (uint32_t)__builtin_popcountll(record->missing[i]);
+    }
+    record->missing_count = count;
+    if (record->status == SYMMEM_PEER_LOST && verdict->failed_rank != own)
+        record->failed_rank = verdict->failed_rank; /* the first cause */
+}
+
 static void append(symmem_error_record *record, int32_t rank, const char *did, const reason *why) {
     const size_t used = strlen(record->message);
     (void)snprintf(record->message + used, sizeof(record->message) - used,
@@ -335,8 +360,11 @@ void sm_session_explain(sm_session *session, int32_t rank, symmem_error_record *
         (rank < 0 ? names(record, notes->remarked_by) : rank == notes->remarked_by))
         append(record, notes->remarked_by, "failed with", &why);
     else if (read_reason(session, notes, &why) && (rank < 0 || rank == notes->first) &&
-             why.kind >= GAVE_UP && why.kind <= DESTROYED)
+             why.kind >= GAVE_UP && why.kind <= DESTROYED) {
         append(record, notes->first, did[why.kind], &why);
+        if (rank < 0) /* otherwise the record is of another group */
+            name_the_lost(session, record, &why.verdict);
+    }
 }
 
 /* --- who comes late to a contradiction ---------------------------------------------- */

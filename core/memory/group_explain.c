@@ -84,6 +84,28 @@ static void ask_all(symmem_context *context, symmem_group *group, int32_t named,
             sm_exit_record_explain(&world, group->global_ranks[rank], rank, record);
 }
 
+/* Of those that have ended, most have left in good order after one that was killed. */
+#define LOOKS_AT_ENDED 16
+
+/* A peer's poison says only that something failed there. If a rank of the group was killed, that
+ * was the reason, or would have been. */
+static void name_the_killed(symmem_context *context, const symmem_group *group,
+                            symmem_error_record *record) {
+    const sm_world world = sm_context_world(context);
+    int32_t looks = LOOKS_AT_ENDED;
+    sm_liveness_glance(context->liveness);
+    for (int32_t rank = 0; rank < group->world_size && looks > 0; rank++) {
+        const int32_t global_rank = group->global_ranks[rank];
+        if (rank == group->rank || !sm_liveness_is_known_gone(context->liveness, global_rank, NULL))
+            continue;
+        looks--;
+        if (!sm_member_has_key(&world, global_rank))
+            continue;
+        record->missing[rank / 64] |= 1ull << (rank % 64);
+        record->missing_count++;
+    }
+}
+
 /* A failure while asking is no failure of the call. */
 static void add_reason(symmem_context *context, symmem_error_record *record) {
     SM_ATTEMPT(asking);
@@ -101,6 +123,9 @@ static void add_reason(symmem_context *context, symmem_error_record *record) {
         sm_exit_record_explain(&world, group->global_ranks[named], named, record);
     if (record->status != SYMMEM_MISMATCH && strlen(record->message) == before)
         ask_all(context, group, named, record);
+    if (record->status == SYMMEM_POISONED && record->missing_count == 0 &&
+        context->liveness != NULL)
+        name_the_killed(context, group, record);
     sm_group_release(group);
 }
 

@@ -239,8 +239,13 @@ symmem_status sm_link_refuse_known_poison(sm_link *link, const char *operation) 
     pthread_mutex_unlock(&link->lock);
     (void)sm_fail(SYMMEM_POISONED, operation, "", "poisoned by %s: %s, %s", cause.operation,
                   symmem_status_name(cause.status), cause.message);
-    (void)sm_error_failed_rank(cause.failed_rank);
-    (void)sm_error_channel(cause.channel);
+    symmem_error_record record;
+    (void)sm_error_get(&record);
+    record.failed_rank = cause.failed_rank;
+    record.channel = cause.channel;
+    record.missing_count = cause.missing_count;
+    memcpy(record.missing, cause.missing, sizeof record.missing);
+    (void)sm_error_raise(&record);
     sm_group_explain(link->context);
     return SYMMEM_POISONED;
 }

@@ -131,6 +131,8 @@ static symmem_status replace(sm_file_store *store, const char *key, const void *
     status = set_nameless(&to, value, bytes, &is_done);
     if (!is_done)
         status = set_named(&to, value, bytes);
+    if (status != SYMMEM_OK)
+        sm_file_uncount(store, key);
     sm_file_end_change(store, key);
     return status;
 }
@@ -310,8 +312,10 @@ static symmem_status file_remove(void *self, const char *key, uint32_t timeout_m
         return SYMMEM_OK;
     const sm_file_look look = sm_file_begin_look(store, key);
     name_of_key(key, name);
-    if (unlinkat(store->directory, name, 0) == 0)
+    if (unlinkat(store->directory, name, 0) == 0) {
+        sm_file_uncount(store, key);
         return SYMMEM_OK;
+    }
     if (errno != ENOENT)
         return sm_fail_errno(errno, "store_remove", "", "cannot remove key %.120s", key);
     sm_file_note_absent(store, key, &look);

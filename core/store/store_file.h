@@ -49,6 +49,8 @@ void sm_file_close_notify(sm_file_store *store);
 /* The beginning and the end of a change that may give the key a value. */
 void sm_file_begin_change(const sm_file_store *store, const char *key);
 void sm_file_end_change(const sm_file_store *store, const char *key);
+/* The change has made no name, or one was removed. */
+void sm_file_uncount(const sm_file_store *store, const char *key);
 
 /* A look at whether a key is there. */
 typedef struct sm_file_look {
@@ -59,7 +61,8 @@ typedef struct sm_file_look {
 sm_file_look sm_file_begin_look(const sm_file_store *store, const char *key);
 /* Called after the look, if the key was absent. */
 void sm_file_note_absent(sm_file_store *store, const char *key, const sm_file_look *look);
-/* Whether the key was absent at an earlier look and no change of its hash has begun since. */
+/* Whether no key of its hash is there, or no change of one has begun since an earlier look at which
+ * it was absent. */
 bool sm_file_is_absent(sm_file_store *store, const char *key);
 
 #endif

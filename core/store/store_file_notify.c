@@ -11,15 +11,23 @@
  * during a change leaves the words unequal for good, and all ranks then look for the keys of that
  * hash each time.
  *
+ * A third word counts the keys of one hash that are there. It is at least their number: a rank
+ * counts a key before it makes it, and counts it no more once it has removed it. While the word is
+ * 0 no rank needs to look for a key even once. In a large world each rank waits for keys of all
+ * others, and looks whether keys that have been removed are there again. This holds if the folder
+ * had no key when the file was made, which its maker says in a last word.
+ *
  * This needs memory that all ranks share, so it is used on local file systems only, and only while
  * the mapped file is still in the folder.
  */
 #include "store/store_file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <linux/magic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -28,7 +36,13 @@
 #include <unistd.h>
 
 #define WORD_COUNT 1024u
-#define NOTIFY_BYTES (2 * WORD_COUNT * sizeof(uint32_t)) /* ended, then begun */
+#define COUNT_COUNT 8192u /* of a world's keys few have a hash in common */
+/* The words: changes that have ended, changes that have begun, keys that are there, the last one.
+ */
+#define BEGUN WORD_COUNT
+#define THERE (2 * WORD_COUNT)
+#define ALL_COUNTED (THERE + COUNT_COUNT)
+#define NOTIFY_BYTES ((ALL_COUNTED + 1) * sizeof(uint32_t))
 #define ABSENT_COUNT 512u
 #define ABSENT_NS 60000000000u /* the words wrap, but not in that time */
 #define CHECK_NS 1000000000u
@@ -47,12 +61,23 @@ static _Atomic uint32_t *ended_of_key(const sm_file_store *store, const char *ke
 }
 
 static _Atomic uint32_t *begun_of_key(const sm_file_store *store, const char *key) {
-    return ended_of_key(store, key) + WORD_COUNT;
+    return ended_of_key(store, key) + BEGUN;
+}
+
+static _Atomic uint32_t *count_of_key(const sm_file_store *store, const char *key) {
+    return &store->words[THERE + sm_store_hash(key) % COUNT_COUNT];
 }
 
 void sm_file_begin_change(const sm_file_store *store, const char *key) {
     /* Sequentially consistent: a rank that sees the name also sees this. */
+    const uint32_t before = atomic_fetch_add(count_of_key(store, key), 1);
+    if (before > UINT32_MAX / 2) /* long before it is 0 again */
+        atomic_store(&store->words[ALL_COUNTED], 0);
     atomic_fetch_add(begun_of_key(store, key), 1);
+}
+
+void sm_file_uncount(const sm_file_store *store, const char *key) {
+    atomic_fetch_sub(count_of_key(store, key), 1);
 }
 
 void sm_file_end_change(const sm_file_store *store, const char *key) {
@@ -102,9 +127,12 @@ bool sm_file_is_absent(sm_file_store *store, const char *key) {
     const uint64_t now_ns = sm_now_ns();
     pthread_mutex_lock(&store->absent_lock.mutex);
     const sm_absent_key *entry = absent_entry_of(store, key);
-    const bool is_absent = now_ns < entry->until_ns && strcmp(entry->key, key) == 0 &&
-                           entry->ended == atomic_load(begun_of_key(store, key)) &&
-                           is_in_place(store, now_ns);
+    const uint32_t begun = atomic_load(begun_of_key(store, key));
+    const bool has_none_now =
+        atomic_load(count_of_key(store, key)) == 0 && atomic_load(&store->words[ALL_COUNTED]) != 0;
+    const bool had_none =
+        now_ns < entry->until_ns && entry->ended == begun && strcmp(entry->key, key) == 0;
+    const bool is_absent = (has_none_now || had_none) && is_in_place(store, now_ns);
     pthread_mutex_unlock(&store->absent_lock.mutex);
     return is_absent;
 }
@@ -149,8 +177,46 @@ static symmem_status map_notify(sm_file_store *store, int fd) {
     return SYMMEM_OK;
 }
 
+/* Whether the folder certainly has no key. */
+static bool is_without_keys(const sm_file_store *store) {
+    const int fd = openat(store->directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *listing = fd < 0 ? NULL : fdopendir(fd);
+    if (listing == NULL) {
+        if (fd >= 0)
+            close(fd);
+        return false;
+    }
+    bool has_none = true;
+    for (const struct dirent *entry; has_none && (entry = readdir(listing)) != NULL;)
+        has_none = entry->d_name[0] != 'k';
+    closedir(listing);
+    return has_none;
+}
+
+/* Makes the file of a folder without keys. It gets its name when it is complete: a rank that has it
+ * may set keys at once. Where that fails, the file is made without the word that all are counted.
+ */
+static void make_counting_all(const sm_file_store *store) {
+    const uint32_t counts = 1;
+    char path[32];
+    const int fd = is_without_keys(store) ? sm_file_open_once(store, ".", O_RDWR | O_TMPFILE) : -1;
+    if (fd < 0)
+        return;
+    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    if (sm_file_check_length(NOTIFY_BYTES) == 0 &&
+        posix_fallocate(fd, 0, (off_t)NOTIFY_BYTES) == 0 &&
+        pwrite(fd, &counts, sizeof(counts), ALL_COUNTED * sizeof(counts)) == sizeof(counts))
+        (void)linkat(AT_FDCWD, path, store->directory, "notify", AT_SYMLINK_FOLLOW);
+    close(fd);
+}
+
 symmem_status sm_file_open_notify(sm_file_store *store) {
-    int fd = sm_file_open_once(store, "notify", O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK);
+    const int flags = O_RDWR | O_NOFOLLOW | O_NONBLOCK;
+    int fd = sm_file_open_once(store, "notify", flags);
+    if (fd < 0 && errno == ENOENT)
+        make_counting_all(store);
+    if (fd < 0)
+        fd = sm_file_open_once(store, "notify", flags | O_CREAT);
     if (fd < 0)
         return sm_fail_errno(errno, "store_open_file", "notify", "cannot open the notify file");
     symmem_status status = sm_file_check(fd, "notify", "store_open_file");

@@ -122,6 +122,30 @@ TK_TEST(peer_loss, signal_outlives_its_source, "SM-SIGNAL-11,SM-POINT-07", .rank
     work_after_loss(t, NULL, victim, 1, NULL);
 }
 
+/* The first rank alone waits for the victim; the others wait for the first. */
+TK_TEST(peer_loss, poison_names_who_ended, "SM-TIMEOUT-05", .ranks = {3, 4}, .flags = DEATH,
+        .timeout_s = 30) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    int32_t victim = t->last;
+    tk_expect_death(t, victim);
+    tk_out_of_band_barrier(t);
+    if (t->rank == victim)
+        tk_kill_self(t);
+    if (t->rank == 0) {
+        TK_FAILS(t, PEER_LOST, symmem_wait_signal(handle, victim, 0, LONG_MS, NULL));
+    } else {
+        TK_FAILS(t, POISONED, symmem_wait_signal(handle, 0, 0, LONG_MS, NULL));
+        symmem_error_record record = last_record();
+        TK_EQ_INT(t, 0, record.failed_rank);
+        TK_CHECK_MSG(t, symmem_error_is_missing(&record, victim), "%s", record.message);
+        TK_EQ_INT(t, 1, record.missing_count);
+    }
+    TK_FAILS(t, POISONED, symmem_wait_signal(handle, 0, 0, LONG_MS, NULL)); /* by now its own */
+    symmem_error_record record = last_record();
+    TK_CHECK_MSG(t, symmem_error_is_missing(&record, victim), "%s", record.message);
+    work_after_loss(t, NULL, victim, 1, NULL);
+}
+
 /* The victim gets some way into the rendezvous. */
 static void dies_inside_rendezvous(struct tk *t, const char *point) {
     int32_t victim = t->last;

@@ -2,8 +2,8 @@
 /*
  * Kills ranks of jobs: one, some or all of them, at any moment. Looks at how soon the others were
  * told, that nothing hangs and nothing is left outside the store, and at the next start in that
- * store: kills JOB FOLDER [--seed N] [--seconds N] [--jobs N] [--load N] [--ranks N,N,...]. See
- * README.md.
+ * store: kills JOB FOLDER [--seed N] [--seconds N] [--jobs N] [--load N] [--ranks N,N,...]
+ * [--within MS]. See README.md.
  */
 #include <signal.h>
 #include <stdbool.h>
@@ -32,7 +32,7 @@ enum {
 static struct {
     const char *job, *folder;
     unsigned long seed;
-    long seconds, jobs, load;
+    long seconds, jobs, load, within_ms;
     int sizes[SIZES_MAX], size_count;
 } options = {.jobs = 3, .sizes = {2, 8, 32, 128}, .size_count = 4};
 
@@ -75,6 +75,8 @@ struct rank {
     long long told_ns;  /* 0: was not */
     long long delay_ns; /* that it was kept from a processor till then, and till the kill */
     long long delay_before_ns;
+    long long cpu_ns; /* that it had a processor till then, and till the kill */
+    long long cpu_before_ns;
     long long ended_ns; /* when this process saw it */
     char text[TEXT];
 };
@@ -150,6 +152,7 @@ static void read_rank(int rank) {
             char *rest;
             ranks[rank].told_ns = strtoll(line + 5, &rest, 10);
             ranks[rank].delay_ns = strtoll(rest, &rest, 10);
+            ranks[rank].cpu_ns = strtoll(rest, &rest, 10);
             (void)snprintf(ranks[rank].text, TEXT, "%.*s", (int)strcspn(rest, "\n"), rest);
         }
     }
@@ -166,7 +169,7 @@ static struct figures {
     long long slowest_after_ns;  /* and from the last victim's end on */
     long long slowest_end_ns;    /* from the kill to that end */
     long long slowest_itself_ns; /* from that end on, without the waits for a processor */
-    double told_s;               /* the sum of all survivors' */
+    double told_s, cpu_s;        /* the sums of all survivors' */
 } figures[SIZES_MAX];
 
 static int told_lines;
@@ -216,6 +219,7 @@ static void judge_survivor(struct figures *of, int rank, long long killed_ns, lo
     const long long took_ns = one->told_ns - killed_ns;
     of->survivors++;
     of->told_s += (double)took_ns * 1e-9;
+    of->cpu_s += (double)(one->cpu_ns - one->cpu_before_ns) * 1e-9;
     of->slowest_ns = took_ns > of->slowest_ns ? took_ns : of->slowest_ns;
     if (one->told_ns - gone_ns > of->slowest_after_ns)
         of->slowest_after_ns = one->told_ns - gone_ns;
@@ -295,13 +299,14 @@ static bool victims_are_there(int size, long long until_ns) {
 }
 
 /* The calls are those of the first thread. */
-static void note_delays(int size) {
+static void note_shares(int size) {
     for (int rank = 0; rank < size; rank++) {
         char path[RANKS_PATH];
         (void)snprintf(path, sizeof(path), "/proc/%d/schedstat", (int)ranks[rank].pid);
         FILE *file = fopen(path, "r");
-        if (file != NULL && fscanf(file, "%*s %lld", &ranks[rank].delay_before_ns) != 1)
-            ranks[rank].delay_before_ns = 0;
+        if (file != NULL && fscanf(file, "%lld %lld", &ranks[rank].cpu_before_ns,
+                                   &ranks[rank].delay_before_ns) != 2)
+            ranks[rank].cpu_before_ns = ranks[rank].delay_before_ns = 0;
         if (file != NULL)
             (void)fclose(file);
     }
@@ -313,7 +318,7 @@ static void kill_some(struct figures *of, int how_many, long duration_ms) {
     choose_victims(of->size, how_many);
     const bool there = victims_are_there(of->size, ranks_now_ns() + LONGEST_MS * 1000000ll);
     pause_ms((long)(ranks_random(options.seed) % (unsigned long)(duration_ms + 1)));
-    note_delays(of->size);
+    note_shares(of->size);
     const long long killed_ns = ranks_now_ns();
     for (int rank = 0; rank < of->size; rank++)
         if (ranks[rank].victim && kill(ranks[rank].pid, SIGKILL) == 0)
@@ -363,7 +368,9 @@ static long measure(struct figures *of) {
 }
 
 static void run_size(struct figures *of, long long until_ns) {
-    const long duration_ms = measure(of);
+    long duration_ms = measure(of);
+    if (options.within_ms > 0 && duration_ms > options.within_ms)
+        duration_ms = options.within_ms;
     for (long job = 0; job < options.jobs && ranks_now_ns() < until_ns; job++) {
         const int some =
             of->size > 2 ? 2 + (int)(ranks_random(options.seed) % (unsigned)(of->size - 2)) : 1;
@@ -378,19 +385,19 @@ static void run_size(struct figures *of, long long until_ns) {
 
 static bool report(void) {
     bool holds = true;
-    printf("%5s %5s %6s %9s %5s %6s %5s %5s %6s %8s %9s %9s %9s %9s %9s %6s %5s %6s\n", "ranks",
+    printf("%5s %5s %6s %9s %5s %6s %5s %5s %6s %8s %9s %9s %9s %9s %9s %9s %6s %5s %6s\n", "ranks",
            "jobs", "kills", "survivors", "hangs", "crash", "left", "late", "itself", "unnamed",
-           "mean", "slowest", "its end", "after it", "itself", "works", "says", "fails");
+           "cpu", "mean", "slowest", "its end", "after it", "itself", "works", "says", "fails");
     for (int i = 0; i < options.size_count; i++) {
         const struct figures *of = &figures[i];
-        printf(
-            "%5d %5d %6d %9d %5d %6d %5d %5d %6d %8d %7.3f s %7.3f s %7.3f s %7.3f s %7.3f s %6d "
-            "%5d %6d\n",
-            of->size, of->jobs, of->kills, of->survivors, of->hangs, of->crashes, of->left,
-            of->late, of->late_itself, of->unnamed,
-            of->survivors > 0 ? of->told_s / of->survivors : 0, (double)of->slowest_ns * 1e-9,
-            (double)of->slowest_end_ns * 1e-9, (double)of->slowest_after_ns * 1e-9,
-            (double)of->slowest_itself_ns * 1e-9, of->next_works, of->next_says, of->next_fails);
+        printf("%5d %5d %6d %9d %5d %6d %5d %5d %6d %8d %6.2f ms %7.3f s %7.3f s %7.3f s %7.3f s "
+               "%7.3f s %6d %5d %6d\n",
+               of->size, of->jobs, of->kills, of->survivors, of->hangs, of->crashes, of->left,
+               of->late, of->late_itself, of->unnamed,
+               of->survivors > 0 ? of->cpu_s * 1e3 / of->survivors : 0,
+               of->survivors > 0 ? of->told_s / of->survivors : 0, (double)of->slowest_ns * 1e-9,
+               (double)of->slowest_end_ns * 1e-9, (double)of->slowest_after_ns * 1e-9,
+               (double)of->slowest_itself_ns * 1e-9, of->next_works, of->next_says, of->next_fails);
         holds = holds && of->jobs > 0 &&
                 of->hangs + of->crashes + of->left + of->late_itself + of->next_fails == 0;
     }
@@ -423,11 +430,13 @@ static void read_options(int argc, char **argv) {
             options.jobs = atol(argv[i + 1]);
         else if (strcmp(argv[i], "--load") == 0)
             options.load = atol(argv[i + 1]);
+        else if (strcmp(argv[i], "--within") == 0)
+            options.within_ms = atol(argv[i + 1]);
     }
     if (argc < 3 || options.load < 0 || options.load > LOAD_MAX || options.size_count == 0) {
         fprintf(stderr,
                 "usage: kills JOB FOLDER [--seed N] [--seconds N] [--jobs N, of each size] "
-                "[--load 0..%d] [--ranks N,N,...]\n",
+                "[--load 0..%d] [--ranks N,N,...] [--within MS]\n",
                 LOAD_MAX);
         exit(2);
     }

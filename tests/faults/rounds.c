@@ -22,15 +22,19 @@ static long long now_ns(void) {
     return (long long)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Returns how long this thread waited for a processor; 0 if the kernel does not count that. */
-static long long delay_ns(void) {
-    long long ns = 0;
+/* How long this thread had a processor and how long it waited for one. */
+typedef struct share {
+    long long had_ns, waited_ns; /* 0 if the kernel does not count that */
+} share;
+
+static share share_of_processors(void) {
+    share own = {0, 0};
     FILE *file = fopen("/proc/thread-self/schedstat", "r");
-    if (file != NULL && fscanf(file, "%*s %lld", &ns) != 1)
-        ns = 0;
+    if (file != NULL && fscanf(file, "%lld %lld", &own.had_ns, &own.waited_ns) != 2)
+        own = (share){0, 0};
     if (file != NULL)
         (void)fclose(file);
-    return ns;
+    return own;
 }
 
 static symmem_status told(symmem_status status) {
@@ -38,9 +42,10 @@ static symmem_status told(symmem_status status) {
     symmem_error_record record;
     if (status == SYMMEM_OK)
         return status;
+    const share own = share_of_processors();
     symmem_last_error(&record);
-    printf("TOLD\t%lld %lld\t%s\t%d\t", at_ns, delay_ns(), symmem_status_name(status),
-           record.failed_rank);
+    printf("TOLD\t%lld %lld %lld\t%s\t%d\t", at_ns, own.waited_ns, own.had_ns,
+           symmem_status_name(status), record.failed_rank);
     for (int32_t other = 0, any = 0; other < world_size; other++)
         if (symmem_error_is_missing(&record, other))
             printf("%s%d", any++ > 0 ? "," : "", other);

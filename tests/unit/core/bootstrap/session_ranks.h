@@ -12,7 +12,6 @@
 #include "unit_clock.h"
 #include "last_record.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -216,6 +215,30 @@ static inline int reap(pid_t pid) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
 
+/* Starts the ranks of a world as processes on a file store in a new folder, whose path is returned.
+ * False if there is no folder. */
+static inline bool fork_world(test_rank *ranks, pid_t *pids, int32_t count, rank_body body,
+                              void *arg, char path[FOLDER_BYTES]) {
+    if (!make_folder(path))
+        return false;
+    prepare_ranks(ranks, count, NULL, body, arg);
+    for (int32_t i = 0; i < count; i++)
+        pids[i] = fork_rank(&ranks[i], path);
+    return true;
+}
+
+/* Runs the first `count` ranks of a world as threads on a memory store; true if all return 0. */
+static inline bool run_first(int32_t count, int32_t world_size, rank_body body) {
+    symmem_store *store = NULL;
+    test_rank ranks[RANKS_MAX];
+    if (symmem_store_open_memory(&store) != SYMMEM_OK)
+        return false;
+    prepare_ranks(ranks, world_size, store, body, NULL);
+    const bool fine = run_threads(ranks, count);
+    symmem_store_close(store);
+    return fine;
+}
+
 /* Makes counters in memory that ranks forked from now on share. NULL if there is no memory. */
 static inline atomic_int *shared_counters(size_t count) {
     void *shared = mmap(NULL, count * sizeof(atomic_int), PROT_READ | PROT_WRITE,
@@ -236,35 +259,9 @@ static inline void leave_together(atomic_int *through, int ranks) {
     await_counter(through, ranks);
 }
 
-static inline int count_files(const char *path, char prefix) {
-    DIR *directory = opendir(path);
-    if (directory == NULL)
-        return -1;
-    int count = 0;
-    for (struct dirent *entry; (entry = readdir(directory)) != NULL;)
-        if (prefix == '\0' ? entry->d_name[0] != '.' : entry->d_name[0] == prefix)
-            count++;
-    closedir(directory);
-    return count;
-}
-
 /* Counts this process's open descriptors. */
 static inline int open_fds(void) {
     return count_files("/proc/self/fd", '\0');
-}
-
-static inline void remove_tree(const char *path) {
-    DIR *directory = opendir(path);
-    if (directory == NULL)
-        return;
-    char name[512];
-    for (struct dirent *entry; (entry = readdir(directory)) != NULL;) {
-        snprintf(name, sizeof(name), "%s/%s", path, entry->d_name);
-        if (entry->d_name[0] != '.')
-            unlink(name);
-    }
-    closedir(directory);
-    rmdir(path);
 }
 
 #endif

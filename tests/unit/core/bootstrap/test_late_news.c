@@ -35,12 +35,9 @@ TEST("few tell all") {
     char path[FOLDER_BYTES];
     test_rank ranks[RANKS];
     pid_t pids[RANKS];
-    CU_ASSERT_FATAL(make_folder(path));
     told = shared_counters(1);
     CU_ASSERT_PTR_NOT_NULL_FATAL(told);
-    prepare_ranks(ranks, RANKS, NULL, body_in_turn, NULL);
-    for (int i = 0; i < RANKS; i++)
-        pids[i] = fork_rank(&ranks[i], path);
+    CU_ASSERT_FATAL(fork_world(ranks, pids, RANKS, body_in_turn, NULL, path));
     CU_ASSERT_EQUAL(reap(pids[VICTIM]), 1000 + SIGKILL);
     atomic_store(told, 1);
     for (int i = 0; i < VICTIM; i++)
@@ -91,22 +88,12 @@ static int body_waits(test_rank *self) {
     return 0;
 }
 
-/* Runs the first of three ranks. */
-static void run_first(rank_body body) {
-    symmem_store *store = NULL;
-    test_rank ranks[3];
-    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
-    prepare_ranks(ranks, 3, store, body, NULL);
-    CU_ASSERT_TRUE(run_threads(ranks, 1));
-    symmem_store_close(store);
-}
-
 TEST("a neighbor ended for an earlier job") {
     dead = identity_of_the_dead();
     is_earlier_jobs = true;
-    run_first(body_waits);
+    CU_ASSERT_TRUE(run_first(1, 3, body_waits));
     is_earlier_jobs = false;
-    run_first(body_waits);
+    CU_ASSERT_TRUE(run_first(1, 3, body_waits));
 }
 
 /* Rank 1 has finalized and rank 2 was killed. The first may have left because of the second. */
@@ -134,7 +121,111 @@ static int body_two_ended(test_rank *self) {
 
 TEST("the killed one is named") {
     dead = identity_of_the_dead();
-    run_first(body_two_ended);
+    CU_ASSERT_TRUE(run_first(1, 3, body_two_ended));
+}
+
+/* Others may come and go for this one's news before it finalizes, and leave nothing that tells why.
+ */
+static int body_finds_an_earlier_job(test_rank *self) {
+    const sm_world world = {.store = self->store, .prefix = "w"};
+    sm_member earlier;
+    memset(&earlier, 0, sizeof(earlier));
+    earlier.identity = dead;
+    earlier.rank = 1;
+    earlier.world_size = self->world_size;
+    earlier.published_ns = 1;
+    EXPECT(symmem_store_set(self->store, "w/id/1", &earlier, sizeof(earlier), 0) == SYMMEM_OK);
+    EXPECT(gather(self, "op", false, 10000) == SYMMEM_PEER_LOST);
+    EXPECT(strstr(last_record().message, SM_MAY_BE_EARLIER) != NULL);
+    EXPECT(sm_exit_record_any_earlier(&world));
+    return 0;
+}
+
+TEST("an earlier job is marked before others are told") {
+    dead = identity_of_the_dead();
+    CU_ASSERT_TRUE(run_first(1, 2, body_finds_an_earlier_job));
+}
+
+static const char *failing_group;
+static atomic_int steps;
+
+/* Rank 1 finalizes because rank 2 has ended, as it says. */
+static int body_left_for_a_loss(test_rank *self) {
+    const bool is_of_this = strcmp(failing_group, "test") == 0;
+    EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
+    if (self->rank == 1) {
+        (void)sm_fail(SYMMEM_PEER_LOST, "op", "", "rank 2 ended");
+        (void)sm_error_missing(2);
+        symmem_error_record record = last_record();
+        sm_copy_text(record.group, sizeof(record.group), failing_group);
+        (void)sm_error_raise(&record);
+        sm_session_tell_end(self->session, true);
+        atomic_fetch_add(&steps, 1);
+    } else if (self->rank == 0) {
+        symmem_error_record record = {.status = SYMMEM_POISONED, .failed_rank = 1};
+        await_counter(&steps, 1);
+        sm_session_explain(self->session, -1, &record);
+        EXPECT(strstr(record.message, "rank 1 finalized after PEER_LOST") != NULL);
+        EXPECT(record.failed_rank == 1 && record.missing_count == (is_of_this ? 1 : 0));
+        EXPECT(symmem_error_is_missing(&record, 2) == is_of_this);
+        record = (symmem_error_record){.status = SYMMEM_PEER_LOST, .failed_rank = 1};
+        record.missing_count = 1;
+        record.missing[0] = 1u << 1;
+        sm_session_explain(self->session, -1, &record);
+        EXPECT(record.failed_rank == (is_of_this ? 2 : 1));
+        EXPECT(record.missing[0] == (is_of_this ? 6 : 2));
+        EXPECT(record.missing_count == (is_of_this ? 2 : 1));
+        atomic_fetch_add(&steps, 1);
+    }
+    await_counter(&steps, 2);
+    return 0;
+}
+
+TEST("who left for a loss names the lost") {
+    static const char *const groups[] = {"test", "other"}; /* which has other numbers */
+    for (int i = 0; i < 2; i++) {
+        failing_group = groups[i];
+        atomic_store(&steps, 0);
+        CU_ASSERT_TRUE(run_first(3, 3, body_left_for_a_loss));
+    }
+}
+
+#define AFTER_SOME_LOOKS_NS 220000000u
+
+static symmem_status killed_before_it_is_met(void *arg, const char *name) {
+    (void)arg;
+    if (strcmp(name, "session.join.published") != 0)
+        return SYMMEM_OK;
+    sm_sleep_ns(AFTER_SOME_LOOKS_NS);
+    raise(SIGKILL);
+    return SYMMEM_OK;
+}
+
+/* Rank 0 waits for rank 1, and has read the record of rank 2. Between two of its looks rank 1
+ * leaves in good order and rank 2 is killed. */
+static int body_both_end(test_rank *self) {
+    if (self->rank == 0) {
+        EXPECT(gather(self, "op", false, 10000) == SYMMEM_PEER_LOST);
+        EXPECT(last_record().failed_rank == 2 && last_record().missing_count == 1);
+        return 0;
+    }
+    EXPECT(reopen_with(self, killed_before_it_is_met) == 0);
+    if (self->rank == 2)
+        (void)gather(self, "op", false, 10000);
+    sm_sleep_ns(AFTER_SOME_LOOKS_NS);
+    EXPECT(symmem_store_remove(self->store, "w/id/1", 0) == SYMMEM_OK);
+    raise(SIGKILL); /* the key has gone: to the others it has finalized */
+    return 0;
+}
+
+TEST("the killed one is named, and not one before it that left") {
+    char path[FOLDER_BYTES];
+    test_rank ranks[3];
+    pid_t pids[3];
+    CU_ASSERT_FATAL(fork_world(ranks, pids, 3, body_both_end, NULL, path));
+    for (int i = 0; i < 3; i++)
+        CU_ASSERT_EQUAL(reap(pids[i]), i == 0 ? 0 : 1000 + SIGKILL);
+    remove_tree(path);
 }
 
 /* --- a word that an earlier job has left ---------------------------------------------------- */

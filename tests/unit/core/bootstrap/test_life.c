@@ -2,6 +2,7 @@
 /* SM-TIMEOUT-16, -17: a process seen by its socket alone, as from another namespace, on new kernels
  * and on older ones. */
 #include "bootstrap/ipc_sweep.h"
+#include "folder.h"
 #include "life_process.h"
 
 #include <sys/resource.h>
@@ -146,6 +147,39 @@ TEST("by a file") {
     CU_ASSERT_PTR_NULL(sm_life_file_begin(directory));
     CU_ASSERT_EQUAL(rmdir(directory), 0); /* nothing is left there */
     cannot_listen = false;
+}
+
+static int failing_unlinks; /* the next ones */
+
+int __real_unlink(const char *path);
+int __wrap_unlink(const char *path);
+int __wrap_unlink(const char *path) {
+    errno = EIO;
+    return failing_unlinks > 0 && failing_unlinks-- ? -1 : __real_unlink(path);
+}
+
+/* Of the last rank to end no other one removes what is left. */
+TEST("a name is removed at the second try") {
+    char place[] = "/tmp/symm-life-XXXXXX";
+    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(place));
+    for (int settles = 0; settles < 2; settles++) {
+        sm_life_file *file = sm_life_file_begin(place);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(file);
+        sm_life_file_make_known(file);
+        CU_ASSERT_EQUAL(count_files(place, '\0'), 2); /* untold and told */
+        if (settles == 1) {
+            failing_unlinks = 1;
+            sm_life_file_settle(file);
+            CU_ASSERT_EQUAL(failing_unlinks, 0);
+            CU_ASSERT_EQUAL(count_files(place, '\0'), 1);
+            CU_ASSERT_EQUAL(access(sm_life_file_path(file), F_OK), 0);
+        }
+        failing_unlinks = 1;
+        sm_life_file_end(file);
+        CU_ASSERT_EQUAL(failing_unlinks, 0);
+        CU_ASSERT_EQUAL(count_files(place, '\0'), 0);
+    }
+    CU_ASSERT_EQUAL(rmdir(place), 0);
 }
 
 static void age(const char *path, time_t seconds) {

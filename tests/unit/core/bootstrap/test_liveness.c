@@ -284,3 +284,34 @@ TEST("at one glance") {
     end(&its[1]);
     sm_liveness_destroy(liveness);
 }
+
+static atomic_int asked; /* sockets */
+
+void __real_sm_life_ask(const sm_identity *identity, bool wants_process, sm_life_answer *answer);
+void __wrap_sm_life_ask(const sm_identity *identity, bool wants_process, sm_life_answer *answer);
+void __wrap_sm_life_ask(const sm_identity *identity, bool wants_process, sm_life_answer *answer) {
+    atomic_fetch_add(&asked, 1);
+    __real_sm_life_ask(identity, wants_process, answer);
+}
+
+/* Sockets of processes that are held tell little, and keep a rank from the news of an end. */
+TEST("few sockets between two glances") {
+    enum { RANKS = 20, LOOKS = 16 };
+    process it = start(NULL);
+    sm_liveness *liveness = NULL;
+    CU_ASSERT_EQUAL_FATAL(sm_liveness_create(RANKS, &liveness), SYMMEM_OK);
+    for (int32_t rank = 0; rank < RANKS; rank++) {
+        sm_liveness_learn(liveness, rank, &it.identity);
+        CU_ASSERT_EQUAL(sm_liveness_ask(liveness, rank), SYMMEM_PEER_ALIVE);
+    }
+    ahead_ms += 1000; /* all are to be tried again */
+    atomic_store(&asked, 0);
+    for (int glance = 1; glance <= 2; glance++) {
+        sm_liveness_glance(liveness);
+        for (int32_t rank = 0; rank < RANKS; rank++)
+            CU_ASSERT_EQUAL(sm_liveness_seen(liveness, rank), SYMMEM_PEER_ALIVE);
+        CU_ASSERT_EQUAL(atomic_load(&asked), glance == 1 ? LOOKS : RANKS);
+    }
+    sm_liveness_destroy(liveness);
+    end(&it);
+}

@@ -43,13 +43,10 @@ static int body_many(test_rank *self) {
 
 TEST("keys go") {
     char path[FOLDER_BYTES];
-    CU_ASSERT_FATAL(make_folder(path));
     test_rank ranks[4];
     pid_t pids[4];
     int rounds = 300;
-    prepare_ranks(ranks, 4, NULL, body_many, &rounds);
-    for (int i = 0; i < 4; i++)
-        pids[i] = fork_rank(&ranks[i], path);
+    CU_ASSERT_FATAL(fork_world(ranks, pids, 4, body_many, &rounds, path));
     for (int i = 0; i < 4; i++)
         CU_ASSERT_EQUAL(reap(pids[i]), 0);
     CU_ASSERT_EQUAL(count_files(path, 'k'), 4); /* the identities */
@@ -250,12 +247,7 @@ static int body_successor_joins(test_rank *self) {
 }
 
 TEST("a successor joins") {
-    symmem_store *store = NULL;
-    test_rank ranks[2];
-    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
-    prepare_ranks(ranks, 2, store, body_successor_joins, NULL);
-    CU_ASSERT_TRUE(run_threads(ranks, 2));
-    symmem_store_close(store);
+    CU_ASSERT_TRUE(run_first(2, 2, body_successor_joins));
 }
 
 /* By their identities ranks 0 and 2 are on two hosts, and rank 1 is on the host of both. */
@@ -271,10 +263,5 @@ static int body_between(test_rank *self) {
 }
 
 TEST("one host by way of another rank") {
-    symmem_store *store = NULL;
-    test_rank ranks[3];
-    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
-    prepare_ranks(ranks, 3, store, body_between, NULL);
-    CU_ASSERT_TRUE(run_threads(ranks, 3));
-    symmem_store_close(store);
+    CU_ASSERT_TRUE(run_first(3, 3, body_between));
 }

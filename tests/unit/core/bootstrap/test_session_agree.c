@@ -104,14 +104,11 @@ static void run(plan p) {
     char path[FOLDER_BYTES];
     test_rank ranks[WORLD], successor[WORLD];
     pid_t pids[WORLD];
-    CU_ASSERT_FATAL(make_folder(path));
     atomic_store(calls, 0);
     atomic_store(successors, 0);
     atomic_store(through, 0);
-    prepare_ranks(ranks, WORLD, NULL, body, &p);
     prepare_ranks(successor, WORLD, NULL, body_successor, &p);
-    for (int i = 0; i < WORLD; i++)
-        pids[i] = fork_rank(&ranks[i], path);
+    CU_ASSERT_FATAL(fork_world(ranks, pids, WORLD, body, &p, path));
     pid_t next = -1;
     for (int i = 1; i <= p.victims; i++)
         CU_ASSERT_EQUAL(reap(pids[i]), 1000 + SIGKILL);

@@ -32,12 +32,9 @@ static int body_no_memory(test_rank *self) {
 TEST("no memory") {
     for (int late = 0; late < 3; late++) {
         char path[FOLDER_BYTES];
-        CU_ASSERT_FATAL(make_folder(path));
         test_rank ranks[3];
         pid_t pids[3];
-        prepare_ranks(ranks, 3, NULL, body_no_memory, &late);
-        for (int i = 0; i < 3; i++)
-            pids[i] = fork_rank(&ranks[i], path);
+        CU_ASSERT_FATAL(fork_world(ranks, pids, 3, body_no_memory, &late, path));
         for (int i = 0; i < 3; i++)
             CU_ASSERT_EQUAL(reap(pids[i]), 0);
         CU_ASSERT_EQUAL(count_files(path, 'k'), 3);

@@ -223,14 +223,8 @@ static int body_traces(test_rank *self) {
 TEST("what is in the store") {
     static const rank_body bodies[] = {body_versions, body_identities, body_members,
                                        body_store_times_out, body_traces};
-    for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {
-        symmem_store *store = NULL;
-        test_rank ranks[2];
-        CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
-        prepare_ranks(ranks, 2, store, bodies[i], NULL);
-        CU_ASSERT_TRUE(run_threads(ranks, 1));
-        symmem_store_close(store);
-    }
+    for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++)
+        CU_ASSERT_TRUE(run_first(1, 2, bodies[i]));
 }
 
 /* The session's own report when it cannot be created. */
@@ -276,12 +270,9 @@ TEST("many have ended") {
     enum { RANKS = 12 };
     test_rank ranks[RANKS];
     pid_t pids[RANKS];
-    CU_ASSERT_FATAL(make_folder(path));
     through = shared_counters(1);
     CU_ASSERT_PTR_NOT_NULL_FATAL(through);
-    prepare_ranks(ranks, RANKS, NULL, body_last, NULL);
-    for (int i = 0; i < RANKS; i++)
-        pids[i] = fork_rank(&ranks[i], path);
+    CU_ASSERT_FATAL(fork_world(ranks, pids, RANKS, body_last, NULL, path));
     for (int i = 1; i < RANKS; i++)
         CU_ASSERT_EQUAL(reap(pids[i]), 1000 + SIGKILL);
     atomic_store(through, 1);

@@ -45,11 +45,8 @@ static void late(int before) {
     symmem_store_close(store);
 
     char path[FOLDER_BYTES];
-    CU_ASSERT_FATAL(make_folder(path));
     pid_t pids[5];
-    prepare_ranks(ranks, 5, NULL, body_late, &before);
-    for (int i = 0; i < 5; i++)
-        pids[i] = fork_rank(&ranks[i], path);
+    CU_ASSERT_FATAL(fork_world(ranks, pids, 5, body_late, &before, path));
     for (int i = 0; i < 5; i++)
         CU_ASSERT_EQUAL(reap(pids[i]), 0);
     CU_ASSERT_EQUAL(count_files(path, 'k'), 5);
@@ -190,13 +187,10 @@ static int body_killed(test_rank *self) {
 
 static void killed(kill_plan plan) {
     char path[FOLDER_BYTES];
-    CU_ASSERT_FATAL(make_folder(path));
     test_rank ranks[3];
     pid_t pids[3];
     atomic_store(through, 0);
-    prepare_ranks(ranks, 3, NULL, body_killed, &plan);
-    for (int i = 0; i < 3; i++)
-        pids[i] = fork_rank(&ranks[i], path);
+    CU_ASSERT_FATAL(fork_world(ranks, pids, 3, body_killed, &plan, path));
     CU_ASSERT_EQUAL(reap(pids[1]), 1000 + SIGKILL);
     int first = reap(pids[0]), last = reap(pids[2]);
     if (first != 0 || last != 0)
@@ -246,13 +240,10 @@ static int body_left_waiting(test_rank *self) {
 
 TEST("left waiting") {
     char path[FOLDER_BYTES];
-    CU_ASSERT_FATAL(make_folder(path));
     test_rank ranks[3];
     pid_t pids[3];
     atomic_store(through, 0);
-    prepare_ranks(ranks, 3, NULL, body_left_waiting, NULL);
-    for (int i = 0; i < 3; i++)
-        pids[i] = fork_rank(&ranks[i], path);
+    CU_ASSERT_FATAL(fork_world(ranks, pids, 3, body_left_waiting, NULL, path));
     for (int i = 0; i < 3; i++)
         CU_ASSERT_EQUAL(reap(pids[i]), i == 0 ? 1000 + SIGKILL : 0);
     remove_tree(path);
@@ -278,13 +269,10 @@ static int body_successor(test_rank *self) {
 
 TEST("successor") {
     char path[FOLDER_BYTES];
-    CU_ASSERT_FATAL(make_folder(path));
     test_rank ranks[3];
     pid_t pids[3];
     int generation = 0;
-    prepare_ranks(ranks, 3, NULL, body_successor, &generation);
-    for (int i = 0; i < 3; i++)
-        pids[i] = fork_rank(&ranks[i], path);
+    CU_ASSERT_FATAL(fork_world(ranks, pids, 3, body_successor, &generation, path));
     CU_ASSERT_EQUAL(reap(pids[1]), 1000 + SIGKILL);
     sm_sleep_ns(200000000);
     generation = 1;
@@ -345,14 +333,11 @@ static int body_cleaning(test_rank *self) {
 
 static void killed_in_cleaning(int passes, size_t bytes) {
     char path[FOLDER_BYTES];
-    CU_ASSERT_FATAL(make_folder(path));
     test_rank ranks[3];
     pid_t pids[3];
     clean_plan plan = {.passes = passes, .bytes = bytes};
     atomic_store(through, 0);
-    prepare_ranks(ranks, 3, NULL, body_cleaning, &plan);
-    for (int i = 0; i < 3; i++)
-        pids[i] = fork_rank(&ranks[i], path);
+    CU_ASSERT_FATAL(fork_world(ranks, pids, 3, body_cleaning, &plan, path));
     CU_ASSERT_EQUAL(reap(pids[1]), 1000 + SIGKILL);
     await_counter(through, 2);
     plan.generation = 1;
@@ -400,13 +385,10 @@ static int body_given_up(test_rank *self) {
 
 static void given_up(end_plan plan) {
     char path[FOLDER_BYTES];
-    CU_ASSERT_FATAL(make_folder(path));
     test_rank ranks[4];
     pid_t pids[4];
     atomic_store(through, 0);
-    prepare_ranks(ranks, 4, NULL, body_given_up, &plan);
-    for (int i = 0; i < 4; i++)
-        pids[i] = fork_rank(&ranks[i], path);
+    CU_ASSERT_FATAL(fork_world(ranks, pids, 4, body_given_up, &plan, path));
     for (int i = 0; i < 4; i++)
         CU_ASSERT_EQUAL(reap(pids[i]), i >= 1 && i <= plan.killed ? 1000 + SIGKILL : 0);
     CU_ASSERT_EQUAL(count_files(path, 'k'), 4); /* the identities */
@@ -440,14 +422,11 @@ static int body_stopped(test_rank *self) {
 
 TEST("stopped") {
     char path[FOLDER_BYTES];
-    CU_ASSERT_FATAL(make_folder(path));
     test_rank ranks[3];
     pid_t pids[3];
     int status = 0;
     atomic_store(through, 0);
-    prepare_ranks(ranks, 3, NULL, body_stopped, NULL);
-    for (int i = 0; i < 3; i++)
-        pids[i] = fork_rank(&ranks[i], path);
+    CU_ASSERT_FATAL(fork_world(ranks, pids, 3, body_stopped, NULL, path));
     count_threads(-1);
     const bool stopped =
         pids[1] > 1 && waitpid(pids[1], &status, WUNTRACED) == pids[1] && WIFSTOPPED(status);
