@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * check BACKEND: a program whose ranks mpirun starts. What it puts, gets, signals and synchronizes
- * over the backend is compared; status 0 on every rank if all is right.
+ * check BACKEND: a program whose ranks a launcher starts. What it puts, gets, signals and
+ * synchronizes over the backend is compared; status 0 on every rank if all is right.
  */
 #include <stdint.h>
 #include <stdio.h>
