@@ -17,23 +17,46 @@ static unsigned *polled; /* nobody writes to it */
 
 /* --- what runs in the helper's thread --------------------------------------------------------- */
 
-/* The symmetric heap has one size from OpenSHMEM's start on, which the environment says. */
-static void ask_for(size_t bytes) {
-    static const char *const names[] = {"SHMEM_SYMMETRIC_SIZE", "SHMEM_SYMMETRIC_HEAP_SIZE",
-                                        "SMA_SYMMETRIC_SIZE"};
-    char text[32];
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (getenv(names[i]) != NULL)
-            return; /* the user has said it */
-    snprintf(text, sizeof text, "%zu", HEAPS * (bytes + SYMMEM_ALIGNMENT + MORE));
-    setenv(names[0], text, 1);
-    setenv(names[1], text, 1); /* Open MPI's name for it */
+/* What OpenSHMEM reads from the environment when it starts, unless the user has said it there. */
+static struct variable {
+    const char *name;
+    char value[32];
+    bool is_set;
+} variables[] = {{.name = "SHMEM_SYMMETRIC_SIZE"},
+                 {.name = "SHMEM_SYMMETRIC_HEAP_SIZE"}, /* Open MPI's name for it */
+                 /* Else the end of Open MPI 4.1 is a fault: see defects/finalize.c. */
+                 {.name = "OMPI_MCA_memory", .value = "^patcher"}};
+
+#define VARIABLES (sizeof variables / sizeof *variables)
+
+/* The symmetric heap has one size from the start on. */
+static void set_variables(size_t heap_bytes) {
+    const size_t bytes = HEAPS * (heap_bytes + SYMMEM_ALIGNMENT + MORE);
+    const bool is_said = getenv("SMA_SYMMETRIC_SIZE") != NULL ||
+                         getenv(variables[0].name) != NULL || getenv(variables[1].name) != NULL;
+    for (size_t i = 0; i < VARIABLES; i++) {
+        struct variable *one = &variables[i];
+        const bool is_size = one->value[0] == '\0';
+        if (is_size)
+            snprintf(one->value, sizeof one->value, "%zu", bytes);
+        one->is_set = is_size ? !is_said : getenv(one->name) == NULL;
+        if (one->is_set)
+            setenv(one->name, one->value, 1);
+    }
+}
+
+static void unset_variables(void) {
+    for (size_t i = 0; i < VARIABLES; i++)
+        if (variables[i].is_set)
+            unsetenv(variables[i].name);
 }
 
 static const char *start(symmem_kit_engine *engine) {
     int provided = SHMEM_THREAD_SINGLE;
-    ask_for(engine->first_bytes);
-    if (shmem_init_thread(SHMEM_THREAD_MULTIPLE, &provided) != 0)
+    set_variables(engine->first_bytes);
+    const int error = shmem_init_thread(SHMEM_THREAD_MULTIPLE, &provided);
+    unset_variables();
+    if (error != 0)
         return "shmem_init_thread failed";
     engine->rank = shmem_my_pe();
     engine->size = shmem_n_pes();
@@ -150,7 +173,8 @@ static const symmem_backend table = {
     .abi = SYMMEM_BACKEND_ABI,
     .name = "openshmem",
     .description = "OpenSHMEM: puts, gets and atomics on its symmetric heap",
-    .flags = SYMMEM_CAP_HOST_ACCESS | SYMMEM_CAP_PROCESS_RANKS | SYMMEM_CAP_POOL,
+    .flags =
+        SYMMEM_CAP_HOST_ACCESS | SYMMEM_CAP_PROCESS_RANKS | SYMMEM_CAP_POOL | SYMMEM_CAP_PASSIVE,
     .instance = &(const symmem_instance_ops){.size = sizeof(symmem_instance_ops),
                                              .probe = engine_probe,
                                              .open = engine_open,
