@@ -33,6 +33,9 @@ function(add_engine_plugin name library launcher)
     target_link_libraries(${defect} PRIVATE ${library})
   endforeach()
 
+  add_test(NAME bad_input COMMAND ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/bad_input.sh $<TARGET_FILE:check>
+    $<TARGET_FILE:symmem_backend_${name}> ${launcher})
+  set_tests_properties(bad_input PROPERTIES TIMEOUT 300)
   string(JOIN " " words ${launcher})
   foreach(ranks 2 4)
     string(REPLACE "%n" ${ranks} command "${launcher}")

@@ -68,15 +68,18 @@ static void end_at_exit(void) {
                                     symmem_kit_now_ns() + limit_ms * NS_PER_MS, NULL, NULL, &began);
 }
 
-/* A task that all ranks take part in. Given up halfway, the engine can do no other. */
+/* A task that all ranks take part in. Given up halfway on one, the engine can do no other. */
 static symmem_status together(const symmem_kit_member *self, const symmem_exchange *exchange,
                               symmem_kit_task_fn task, void *arg, const char *step) {
     symmem_kit_engine *engine = self->engine;
     symmem_status status =
         symmem_kit_together(self->host, exchange, &engine->helper, task, arg, step);
     if (status != SYMMEM_OK)
+        engine->broken = true; /* before the other ranks know */
+    status = exchange->agree(exchange, status, step);
+    if (status != SYMMEM_OK)
         engine->broken = true;
-    return exchange->agree(exchange, status, step);
+    return status;
 }
 
 static symmem_status check_engine(const symmem_kit_member *self, size_t heap_bytes) {
@@ -100,13 +103,36 @@ static symmem_status check_engine(const symmem_kit_member *self, size_t heap_byt
     return SYMMEM_OK;
 }
 
+/* The least room that a rank's engine has for heaps: no rank asks for more. */
+static symmem_status prepare(const symmem_kit_member *self, const symmem_exchange *exchange) {
+    symmem_kit_engine *engine = self->engine;
+    const char *error = engine->prepare == NULL ? NULL : engine->prepare(engine);
+    symmem_status status = SYMMEM_OK;
+    void *all = NULL;
+    if (error != NULL)
+        status = self->host->fail(self->host, SYMMEM_BACKEND, 0, "join", "%s cannot start: %s",
+                                  engine->name, error);
+    status = exchange->agree(exchange, status, "engine.prepare");
+    if (status == SYMMEM_OK)
+        status = symmem_kit_gather(self->host, exchange, &engine->room, sizeof(engine->room),
+                                   "engine.room", &all);
+    for (int32_t r = 0; status == SYMMEM_OK && r < self->world_size; r++)
+        if (((const size_t *)all)[r] < engine->room)
+            engine->room = ((const size_t *)all)[r];
+    free(all);
+    return status;
+}
+
 static symmem_status start_once(const symmem_kit_member *self, const symmem_exchange *exchange) {
     symmem_kit_engine *engine = self->engine;
     if (engine->started)
         return SYMMEM_OK;
+    symmem_status status = prepare(self, exchange);
+    if (status != SYMMEM_OK)
+        return status;
     engine->started = true;
     engine->process = getpid();
-    symmem_status status = together(self, exchange, start_task, engine, "engine.start");
+    status = together(self, exchange, start_task, engine, "engine.start");
     if (status != SYMMEM_OK)
         return status;
     running = engine;
@@ -196,13 +222,23 @@ static symmem_kit_heap *new_heap(symmem_kit_engine *engine, size_t bytes) {
     return made;
 }
 
+static size_t room_left(const symmem_kit_engine *engine) {
+    size_t left = engine->room == 0 ? SIZE_MAX : engine->room;
+    for (const symmem_kit_heap *heap = engine->heaps; heap != NULL; heap = heap->next)
+        left -= heap->bytes < left ? heap->bytes : left;
+    return left;
+}
+
 /* On all ranks or on none; *heap_p is then for learn_places to judge. */
 static symmem_status make_heap(const symmem_kit_member *self, const symmem_exchange *exchange,
                                size_t bytes, symmem_kit_heap **heap_p) {
     const symmem_host *host = self->host;
+    const size_t left = room_left(self->engine);
     symmem_kit_heap *made = new_heap(self->engine, bytes);
     symmem_status status = SYMMEM_OK;
-    if (made == NULL)
+    if (bytes > left)
+        status = host->fail_sizes(host, SYMMEM_NO_SPACE, 0, "join", bytes, left);
+    else if (made == NULL)
         status = host->fail(host, SYMMEM_OUT_OF_MEMORY, ENOMEM, "join", "no memory");
     status = exchange->agree(exchange, status, "engine.record");
     if (status == SYMMEM_OK) {

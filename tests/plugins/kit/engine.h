@@ -47,6 +47,8 @@ typedef struct symmem_kit_engine {
     const char *name, *launcher; /* for messages: "MPI", "mpirun" */
     size_t record_bytes; /* of the backend's own record of a heap, which begins with the kit's */
 
+    /* Optional, once, before the start: may fill room. NULL, or why there can be no start. */
+    const char *(*prepare)(struct symmem_kit_engine *engine);
     /* In the helper's thread, on all ranks together. */
     /* Once. Fills rank and size. NULL, or why it failed: a string that stays. */
     const char *(*start)(struct symmem_kit_engine *engine);
@@ -66,6 +68,7 @@ typedef struct symmem_kit_engine {
     symmem_kit_helper helper;
     symmem_kit_heap *heaps; /* that all ranks have, the newest first; the helper's */
     size_t first_bytes;     /* of the heap that it is started for */
+    size_t room;            /* for all heaps, on the rank that has the least; 0: not known */
     const char *start_error;
     int32_t rank, size; /* in the engine */
     pid_t process;      /* that started it */

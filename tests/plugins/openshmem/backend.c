@@ -10,6 +10,7 @@
 #include <symmem/kit/engine.h>
 #include <symmem/kit/host_memory.h>
 
+#define NAMES (sizeof size_names / sizeof *size_names)
 #define HEAPS 4                /* of the first one's size, that the symmetric heap has room for */
 #define MORE ((size_t)1 << 20) /* for what OpenSHMEM keeps there itself */
 
@@ -17,43 +18,61 @@ static unsigned *polled; /* nobody writes to it */
 
 /* --- what runs in the helper's thread --------------------------------------------------------- */
 
-/* What OpenSHMEM reads from the environment when it starts, unless the user has said it there. */
-static struct variable {
-    const char *name;
-    char value[32];
-    bool is_set;
-} variables[] = {{.name = "SHMEM_SYMMETRIC_SIZE"},
-                 {.name = "SHMEM_SYMMETRIC_HEAP_SIZE"}, /* Open MPI's name for it */
-                 /* Else the end of Open MPI 4.1 is a fault: see defects/finalize.c. */
-                 {.name = "OMPI_MCA_memory", .value = "^patcher"}};
+/* The symmetric heap's size, by OpenSHMEM 1.4 and 1.3 and by Open MPI. It is the process's from the
+ * start on. */
+static const char oldest_name[] = "SMA_SYMMETRIC_SIZE";
+static const char *const size_names[] = {oldest_name, "SHMEM_SYMMETRIC_SIZE",
+                                         "SHMEM_SYMMETRIC_HEAP_SIZE"};
+static bool set_here[3], memory_set_here;
 
-#define VARIABLES (sizeof variables / sizeof *variables)
+/* A number and perhaps a unit of 1024. 0: it is none. */
+static size_t parse_size(const char *text) {
+    static const char units[] = "KkMmGgTt";
+    char *end;
+    const double number = strtod(text, &end);
+    const char *unit = *end == '\0' ? NULL : strchr(units, *end);
+    if (!(number > 0 && number < 1e15) || (*end != '\0' && (unit == NULL || end[1] != '\0')))
+        return 0;
+    return (size_t)(number * (double)(1ull << (unit == NULL ? 0 : (unit - units) / 2 * 10 + 10)));
+}
 
-/* The symmetric heap has one size from the start on. */
-static void set_variables(size_t heap_bytes) {
-    const size_t bytes = HEAPS * (heap_bytes + SYMMEM_ALIGNMENT + MORE);
-    const bool is_said = getenv("SMA_SYMMETRIC_SIZE") != NULL ||
-                         getenv(variables[0].name) != NULL || getenv(variables[1].name) != NULL;
-    for (size_t i = 0; i < VARIABLES; i++) {
-        struct variable *one = &variables[i];
-        const bool is_size = one->value[0] == '\0';
-        if (is_size)
-            snprintf(one->value, sizeof one->value, "%zu", bytes);
-        one->is_set = is_size ? !is_said : getenv(one->name) == NULL;
-        if (one->is_set)
-            setenv(one->name, one->value, 1);
+/* Asks for a heap, unless the user has said how large it is. Open MPI knows its own name of the
+ * variable and the oldest one, and refuses two that differ. */
+static const char *prepare(symmem_kit_engine *engine) {
+    char text[64];
+    const char *said = NULL;
+    for (size_t i = 0; i < NAMES && said == NULL; i++)
+        said = getenv(size_names[i]);
+    engine->room = HEAPS * (engine->first_bytes + SYMMEM_ALIGNMENT);
+    snprintf(text, sizeof text, "%zu", engine->room + MORE);
+    if (said != NULL) {
+        if (parse_size(said) <= MORE)
+            return "the environment's size of its heap is too small, or none";
+        engine->room = parse_size(said) - MORE;
+        snprintf(text, sizeof text, "%s", said);
     }
+    for (size_t i = 1; i < NAMES; i++) {
+        set_here[i] = getenv(size_names[i]) == NULL && getenv(oldest_name) == NULL;
+        if (set_here[i])
+            setenv(size_names[i], text, 1);
+    }
+    /* Else the end of Open MPI 4.1 is a fault: see defects/finalize.c. */
+    memory_set_here = getenv("OMPI_MCA_memory") == NULL;
+    if (memory_set_here)
+        setenv("OMPI_MCA_memory", "^patcher", 1);
+    return NULL;
 }
 
 static void unset_variables(void) {
-    for (size_t i = 0; i < VARIABLES; i++)
-        if (variables[i].is_set)
-            unsetenv(variables[i].name);
+    for (size_t i = 0; i < NAMES; i++)
+        if (set_here[i])
+            unsetenv(size_names[i]);
+    if (memory_set_here)
+        unsetenv("OMPI_MCA_memory");
 }
 
 static const char *start(symmem_kit_engine *engine) {
     int provided = SHMEM_THREAD_SINGLE;
-    set_variables(engine->first_bytes);
     const int error = shmem_init_thread(SHMEM_THREAD_MULTIPLE, &provided);
     unset_variables();
     if (error != 0)
@@ -104,6 +123,7 @@ static void progress(void *member) {
 static symmem_kit_engine openshmem = {.name = "OpenSHMEM",
                                       .launcher = "oshrun",
                                       .record_bytes = sizeof(symmem_kit_heap),
+                                      .prepare = prepare,
                                       .start = start,
                                       .make_heap = make_heap,
                                       .clear_heap = clear_heap,
