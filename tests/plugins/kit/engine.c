@@ -58,14 +58,27 @@ static void end_task(void *engine_v) {
     engine->end(engine);
 }
 
+/* Ranks that leave the engine together end at about the same time. */
+static bool lost_a_rank(void *since_ns_v) {
+    uint64_t *since_ns = since_ns_v;
+    if (!running->broken && !symmem_kit_traffic_sees_end(running->watch))
+        return false;
+    if (*since_ns == 0)
+        *since_ns = symmem_kit_now_ns();
+    return symmem_kit_now_ns() >= *since_ns + LOST_EXIT_MS * NS_PER_MS;
+}
+
 /* A launcher takes a process that ends without its engine's end for one that has failed. But that
  * waits for all ranks. A child of the process has not the thread. */
 static void end_at_exit(void) {
     bool began;
-    const uint32_t limit_ms = running->broken ? LOST_EXIT_MS : EXIT_MS;
-    if (running->process == getpid())
-        (void)symmem_kit_helper_run(&running->helper, end_task, running,
-                                    symmem_kit_now_ns() + limit_ms * NS_PER_MS, NULL, NULL, &began);
+    uint64_t since_ns = 0;
+    running->broken = running->broken || symmem_kit_traffic_sees_end(running->watch);
+    if (running->process == getpid() &&
+        !symmem_kit_helper_run(&running->helper, end_task, running,
+                               symmem_kit_now_ns() + EXIT_MS * NS_PER_MS, lost_a_rank, &since_ns,
+                               &began))
+        running->broken = true;
 }
 
 /* A task that all ranks take part in. Given up halfway on one, the engine can do no other. */
@@ -137,7 +150,7 @@ static symmem_status start_once(const symmem_kit_member *self, const symmem_exch
         return status;
     running = engine;
     atexit(end_at_exit);
-    return SYMMEM_OK;
+    return symmem_kit_traffic_open(self->host, exchange, &engine->watch);
 }
 
 static symmem_status start_engine(const symmem_kit_member *self, const symmem_exchange *exchange,
@@ -307,13 +320,13 @@ void symmem_kit_world_close(void *instance, symmem_memory *heap) {
         return;
     }
     while (symmem_kit_traffic_has_pending(self->traffic) &&
-           symmem_kit_now_ns() < wait.deadline_ns) {
+           !symmem_kit_traffic_sees_end(self->traffic) && symmem_kit_now_ns() < wait.deadline_ns) {
         self->engine->progress(self);
         symmem_kit_pause(wait.turns++);
     }
     self->heap->used = false;
     self->heap = NULL;
-    if (symmem_kit_traffic_has_lost(self->traffic))
+    if (symmem_kit_traffic_has_lost(self->traffic) || symmem_kit_traffic_sees_end(self->traffic))
         self->engine->broken = true;
     if (self->engine->forget != NULL)
         self->engine->forget(self->traffic);

@@ -66,9 +66,10 @@ typedef struct symmem_kit_engine {
     void (*forget)(symmem_kit_traffic *traffic); /* it is freed next; NULL: nobody has it */
 
     symmem_kit_helper helper;
-    symmem_kit_heap *heaps; /* that all ranks have, the newest first; the helper's */
-    size_t first_bytes;     /* of the heap that it is started for */
-    size_t room;            /* for all heaps, on the rank that has the least; 0: not known */
+    symmem_kit_heap *heaps;    /* that all ranks have, the newest first; the helper's */
+    size_t first_bytes;        /* of the heap that it is started for */
+    size_t room;               /* for all heaps, on the rank that has the least; 0: not known */
+    symmem_kit_traffic *watch; /* of the processes of all ranks, for this one's exit */
     const char *start_error;
     int32_t rank, size; /* in the engine */
     pid_t process;      /* that started it */

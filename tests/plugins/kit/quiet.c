@@ -128,6 +128,18 @@ bool symmem_kit_traffic_has_lost(const symmem_kit_traffic *traffic) {
     return false;
 }
 
+static bool has_ended(const symmem_kit_traffic *traffic, int32_t rank) {
+    struct pollfd watched = {.fd = traffic->to[rank].pidfd, .events = POLLIN};
+    return watched.fd > 0 && poll(&watched, 1, 0) > 0;
+}
+
+bool symmem_kit_traffic_sees_end(const symmem_kit_traffic *traffic) {
+    for (int32_t r = 0; traffic != NULL && r < traffic->ranks; r++)
+        if (has_ended(traffic, r))
+            return true;
+    return false;
+}
+
 static void drop(flush *one) {
     if (atomic_fetch_sub_explicit(&one->users, 1, memory_order_acq_rel) == 1)
         free(one);
@@ -208,8 +220,7 @@ typedef struct look {
 static bool note_ends(look *at) {
     bool new = false;
     for (int32_t r = 0; r < at->traffic->ranks; r++) {
-        struct pollfd watched = {.fd = at->traffic->to[r].pidfd, .events = POLLIN};
-        if (watched.fd == 0 || is_gone(at->traffic, r) || poll(&watched, 1, 0) <= 0)
+        if (is_gone(at->traffic, r) || !has_ended(at->traffic, r))
             continue;
         atomic_store_explicit(&at->traffic->to[r].gone, true, memory_order_relaxed);
         new = true;

@@ -9,11 +9,13 @@
 #include <string.h>
 #include <symmem/kit/engine.h>
 #include <symmem/kit/host_memory.h>
+#include <unistd.h>
 
 #define NAMES (sizeof size_names / sizeof *size_names)
 #define HEAPS 4                /* of the first one's size, that the symmetric heap has room for */
 #define MORE ((size_t)1 << 20) /* for what OpenSHMEM keeps there itself */
 
+static symmem_kit_engine openshmem;
 static unsigned *polled; /* nobody writes to it */
 
 /* --- what runs in the helper's thread --------------------------------------------------------- */
@@ -71,10 +73,21 @@ static void unset_variables(void) {
         unsetenv("OMPI_MCA_memory");
 }
 
+/* Open MPI calls shmem_finalize when a process exits, which waits for all PEs: for ever if one has
+ * ended, or if this is a child. Nothing takes that back but to leave out what else is to come. */
+static void leave(int status, void *none) {
+    (void)none;
+    if (!openshmem.broken && openshmem.process == getpid())
+        return;
+    fflush(NULL);
+    _exit(status);
+}
+
 static const char *start(symmem_kit_engine *engine) {
     int provided = SHMEM_THREAD_SINGLE;
     const int error = shmem_init_thread(SHMEM_THREAD_MULTIPLE, &provided);
     unset_variables();
+    on_exit(leave, NULL); /* runs before Open MPI's own */
     if (error != 0)
         return "shmem_init_thread failed";
     engine->rank = shmem_my_pe();
@@ -103,11 +116,9 @@ static int flush(void *heap, const int32_t *ranks, int count) {
     return 0;
 }
 
-/* Also when not all come, for Open MPI does it at the process's exit itself, unless it has begun.
- */
 static void end(const symmem_kit_engine *engine) {
-    (void)engine;
-    shmem_finalize();
+    if (!engine->broken)
+        shmem_finalize();
 }
 
 /* OpenSHMEM's calls say of no error. */
