@@ -203,23 +203,31 @@ static void clear_task(void *heap_v) {
     heap->error = heap->engine->clear_heap(heap);
 }
 
-/* The oldest heap that serves, if that is the same on all ranks; NULL: there is none. */
+/* Those of the first 64 that serve, by bits. */
+static uint64_t free_heaps(const symmem_kit_engine *engine, size_t bytes) {
+    uint64_t bits = 0;
+    for (const symmem_kit_heap *heap = engine->heaps; heap != NULL; heap = heap->next)
+        if (heap->number <= 64 && heap->bytes >= bytes && !heap->used && heap->error == 0)
+            bits |= UINT64_C(1) << (heap->number - 1);
+    return bits;
+}
+
+/* The oldest heap that serves on all ranks, for one may still have a context that others have not;
+ * NULL: there is none. */
 static symmem_status find_heap(const symmem_kit_member *self, const symmem_exchange *exchange,
                                size_t bytes, symmem_kit_heap **found_p) {
-    int32_t own = 0;
+    const uint64_t own = free_heaps(self->engine, bytes);
+    uint64_t common = own;
     void *all = NULL;
     *found_p = NULL;
-    for (symmem_kit_heap *heap = self->engine->heaps; heap != NULL; heap = heap->next)
-        if (heap->bytes >= bytes && !heap->used && heap->error == 0)
-            *found_p = heap;
-    if (*found_p != NULL)
-        own = (*found_p)->number;
     symmem_status status =
         symmem_kit_gather(self->host, exchange, &own, sizeof(own), "engine.numbers", &all);
     for (int32_t r = 0; r < self->world_size && status == SYMMEM_OK; r++)
-        if (((const int32_t *)all)[r] != own)
-            *found_p = NULL;
+        common &= ((const uint64_t *)all)[r];
     free(all);
+    for (symmem_kit_heap *heap = self->engine->heaps; heap != NULL; heap = heap->next)
+        if (heap->number <= 64 && (common >> (heap->number - 1) & 1) != 0)
+            *found_p = heap;
     return status;
 }
 

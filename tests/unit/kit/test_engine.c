@@ -46,7 +46,7 @@ static symmem_status all_gather(const symmem_exchange *exchange, const void *in,
     memcpy(second, in, bytes);
     if (bytes == sizeof(symmem_kit_place))
         ((symmem_kit_place *)(void *)second)->error = peer_error;
-    if (bytes == sizeof(int32_t) && peer_has_none)
+    if (bytes == sizeof(uint64_t) && peer_has_none)
         memset(second, 0, bytes);
     return SYMMEM_OK;
 }
@@ -242,6 +242,27 @@ TEST("a heap that is too large for the machine or the engine has no space") {
     make_error = peer_error = 0; /* it failed everywhere, so the engine is whole */
     CU_ASSERT_EQUAL(join(member, HEAP_BYTES, 5000, &heap), SYMMEM_OK);
     leave(member, &heap);
+}
+
+static const char *prepare(symmem_kit_engine *engine) {
+    engine->room = 3 * HEAP_BYTES;
+    return engine->first_bytes == HEAP_BYTES ? NULL : "it is not prepared for that";
+}
+
+TEST("no rank asks its engine for more than it has room for") {
+    static symmem_kit_engine engine;
+    symmem_memory heaps[2] = {{0}};
+    engine = new_engine();
+    engine.prepare = prepare;
+    void *first = open_member(&engine, 2), *second = open_member(&engine, 2);
+    CU_ASSERT_EQUAL(join(first, 2 * HEAP_BYTES, 5000, &heaps[0]), SYMMEM_BACKEND);
+    CU_ASSERT(starts == 0 && strstr(message, "not prepared") != NULL);
+    CU_ASSERT_EQUAL(join(first, HEAP_BYTES, 5000, &heaps[0]), SYMMEM_OK);
+    CU_ASSERT_EQUAL(join(second, 2 * HEAP_BYTES, 5000, &heaps[1]), SYMMEM_NO_SPACE);
+    CU_ASSERT_EQUAL(made, 1);
+    CU_ASSERT_EQUAL(join(second, HEAP_BYTES, 5000, &heaps[1]), SYMMEM_OK);
+    leave(first, &heaps[0]);
+    leave(second, &heaps[1]);
 }
 
 TEST("a heap that only one rank has is the end of the engine") {
