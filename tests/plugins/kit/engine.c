@@ -2,6 +2,8 @@
 #include "engine.h"
 
 #include <errno.h>
+#include <stdalign.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -116,6 +118,12 @@ static symmem_status check_engine(const symmem_kit_member *self, size_t heap_byt
     return SYMMEM_OK;
 }
 
+static size_t record_bytes(const symmem_kit_engine *engine) {
+    const size_t bytes = engine->record_bytes + (size_t)engine->size * sizeof(symmem_kit_place) +
+                         alignof(max_align_t);
+    return bytes / alignof(max_align_t) * alignof(max_align_t);
+}
+
 /* The least room that a rank's engine has for heaps: no rank asks for more. */
 static symmem_status prepare(const symmem_kit_member *self, const symmem_exchange *exchange) {
     symmem_kit_engine *engine = self->engine;
@@ -150,7 +158,14 @@ static symmem_status start_once(const symmem_kit_member *self, const symmem_exch
         return status;
     running = engine;
     atexit(end_at_exit);
-    return symmem_kit_traffic_open(self->host, exchange, &engine->watch);
+    engine->records = calloc(SYMMEM_KIT_HEAPS, record_bytes(engine));
+    if (engine->records == NULL) {
+        engine->broken = true;
+        status = self->host->fail(self->host, SYMMEM_OUT_OF_MEMORY, ENOMEM, "join", "no memory");
+    }
+    status = exchange->agree(exchange, status, "engine.records");
+    return status != SYMMEM_OK ? status
+                               : symmem_kit_traffic_open(self->host, exchange, &engine->watch);
 }
 
 static symmem_status start_engine(const symmem_kit_member *self, const symmem_exchange *exchange,
@@ -193,7 +208,6 @@ static void make_task(void *heap_v) {
         return;
     if (!is_backed(made->base, made->bytes))
         made->error = SYMMEM_KIT_FULL;
-    made->number = engine->heaps == NULL ? 1 : engine->heaps->number + 1;
     made->next = engine->heaps;
     engine->heaps = made;
 }
@@ -203,12 +217,12 @@ static void clear_task(void *heap_v) {
     heap->error = heap->engine->clear_heap(heap);
 }
 
-/* Those of the first 64 that serve, by bits. */
+/* Those that serve, by bits. */
 static uint64_t free_heaps(const symmem_kit_engine *engine, size_t bytes) {
     uint64_t bits = 0;
     for (const symmem_kit_heap *heap = engine->heaps; heap != NULL; heap = heap->next)
-        if (heap->number <= 64 && heap->bytes >= bytes && !heap->used && heap->error == 0)
-            bits |= UINT64_C(1) << (heap->number - 1);
+        if (heap->bytes >= bytes && !heap->used && heap->error == 0)
+            bits |= UINT64_C(1) << heap->number;
     return bits;
 }
 
@@ -226,18 +240,20 @@ static symmem_status find_heap(const symmem_kit_member *self, const symmem_excha
         common &= ((const uint64_t *)all)[r];
     free(all);
     for (symmem_kit_heap *heap = self->engine->heaps; heap != NULL; heap = heap->next)
-        if (heap->number <= 64 && (common >> (heap->number - 1) & 1) != 0)
+        if ((common >> heap->number & 1) != 0)
             *found_p = heap;
     return status;
 }
 
+/* The next heap's, which stays free if there is none in the end. NULL: there are too many. */
 static symmem_kit_heap *new_heap(symmem_kit_engine *engine, size_t bytes) {
-    const size_t places = (size_t)engine->size * sizeof(symmem_kit_place);
-    symmem_kit_heap *made = calloc(1, engine->record_bytes);
-    if (made == NULL || (made->places = calloc(1, places)) == NULL) {
-        free(made);
+    const int32_t number = engine->heaps == NULL ? 0 : engine->heaps->number + 1;
+    if (number == SYMMEM_KIT_HEAPS)
         return NULL;
-    }
+    char *record = engine->records + (size_t)number * record_bytes(engine);
+    symmem_kit_heap *made = (symmem_kit_heap *)(void *)record;
+    made->places = (symmem_kit_place *)(void *)(record + engine->record_bytes);
+    made->number = number;
     made->engine = engine;
     made->bytes = bytes;
     return made;
@@ -260,16 +276,13 @@ static symmem_status make_heap(const symmem_kit_member *self, const symmem_excha
     if (bytes > left)
         status = host->fail_sizes(host, SYMMEM_NO_SPACE, 0, "join", bytes, left);
     else if (made == NULL)
-        status = host->fail(host, SYMMEM_OUT_OF_MEMORY, ENOMEM, "join", "no memory");
+        status = host->fail(host, SYMMEM_LIMIT, 0, "join", "%s has %d heaps already",
+                            self->engine->name, SYMMEM_KIT_HEAPS);
     status = exchange->agree(exchange, status, "engine.record");
-    if (status == SYMMEM_OK) {
-        *heap_p = made; /* the helper's from then on */
-        return together(self, exchange, make_task, made, "engine.heap");
-    }
-    if (made != NULL)
-        free(made->places);
-    free(made);
-    return status;
+    if (status != SYMMEM_OK)
+        return status;
+    *heap_p = made;
+    return together(self, exchange, make_task, made, "engine.heap");
 }
 
 /* Where each rank's heap lies. What only some ranks have is of no use, and the engine neither. */
@@ -329,7 +342,8 @@ void symmem_kit_world_close(void *instance, symmem_memory *heap) {
     }
     while (symmem_kit_traffic_has_pending(self->traffic) &&
            !symmem_kit_traffic_sees_end(self->traffic) && symmem_kit_now_ns() < wait.deadline_ns) {
-        self->engine->progress(self);
+        if (self->engine->progress != NULL)
+            self->engine->progress(self);
         symmem_kit_pause(wait.turns++);
     }
     self->heap->used = false;

@@ -34,12 +34,13 @@ typedef struct symmem_kit_heap {
     struct symmem_kit_engine *engine;
     char *base;     /* of this rank's */
     size_t bytes;   /* with room for an alignment */
-    int32_t number; /* from 1 in the order in which they were made, which all ranks share */
+    int32_t number; /* from 0 in the order in which they were made, which all ranks share */
     int error;      /* of the engine's last call for it that all ranks took part in */
     bool used;      /* by a context */
     symmem_kit_place *places; /* by ranks of the context; a flush that was given up may need them */
 } symmem_kit_heap;
 
+#define SYMMEM_KIT_HEAPS 64  /* of an engine at the most */
 #define SYMMEM_KIT_FULL (-1) /* make_heap's: there is no room */
 
 /* The process's. */
@@ -61,14 +62,14 @@ typedef struct symmem_kit_engine {
 
     symmem_kit_flush_fn flush; /* of a symmem_kit_heap */
     void (*explain)(int error, char *text, size_t capacity);
-    /* In any thread, without waiting. */
-    void (*progress)(void *member);
+    void (*progress)(void *member); /* in any thread, without waiting; NULL: there is no need */
     void (*forget)(symmem_kit_traffic *traffic); /* it is freed next; NULL: nobody has it */
 
     symmem_kit_helper helper;
-    symmem_kit_heap *heaps;    /* that all ranks have, the newest first; the helper's */
-    size_t first_bytes;        /* of the heap that it is started for */
-    size_t room;               /* for all heaps, on the rank that has the least; 0: not known */
+    symmem_kit_heap *heaps; /* that all ranks have, the newest first; the helper's */
+    char *records;      /* room for as many as there can be, so that later ones take no memory */
+    size_t first_bytes; /* of the heap that it is started for */
+    size_t room;        /* for all heaps, on the rank that has the least; 0: not known */
     symmem_kit_traffic *watch; /* of the processes of all ranks, for this one's exit */
     const char *start_error;
     int32_t rank, size; /* in the engine */
@@ -94,7 +95,7 @@ void symmem_kit_member_close(void *instance);
 symmem_status symmem_kit_world_open(void *instance, const symmem_exchange *exchange,
                                     const symmem_world_config *config, symmem_memory *heap);
 void symmem_kit_world_close(void *instance, symmem_memory *heap);
-/* reach->quiet and reach->progress. */
+/* reach->quiet, and reach->progress for an engine that has it. */
 symmem_status symmem_kit_engine_quiet(void *instance, const symmem_peers *peers,
                                       const symmem_exec *exec);
 void symmem_kit_engine_progress(void *instance);

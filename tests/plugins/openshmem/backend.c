@@ -16,7 +16,6 @@
 #define MORE ((size_t)1 << 20) /* for what OpenSHMEM keeps there itself */
 
 static symmem_kit_engine openshmem;
-static unsigned *polled; /* nobody writes to it */
 
 /* --- what runs in the helper's thread --------------------------------------------------------- */
 
@@ -92,10 +91,6 @@ static const char *start(symmem_kit_engine *engine) {
         return "shmem_init_thread failed";
     engine->rank = shmem_my_pe();
     engine->size = shmem_n_pes();
-    polled = shmem_malloc(sizeof *polled);
-    if (polled == NULL)
-        return "its heap has no room for a word";
-    *polled = 0;
     return provided == SHMEM_THREAD_MULTIPLE ? NULL : "it has not SHMEM_THREAD_MULTIPLE";
 }
 
@@ -126,11 +121,6 @@ static void explain(int error, char *text, size_t capacity) {
     snprintf(text, capacity, "error %d", error);
 }
 
-static void progress(void *member) {
-    (void)member;
-    (void)shmem_uint_test(polled, SHMEM_CMP_NE, 0);
-}
-
 static symmem_kit_engine openshmem = {.name = "OpenSHMEM",
                                       .launcher = "oshrun",
                                       .record_bytes = sizeof(symmem_kit_heap),
@@ -141,7 +131,6 @@ static symmem_kit_engine openshmem = {.name = "OpenSHMEM",
                                       .end = end,
                                       .flush = flush,
                                       .explain = explain,
-                                      .progress = progress,
                                       .helper = SYMMEM_KIT_HELPER_INIT};
 
 /* --- the instance --------------------------------------------------------------------------- */
@@ -220,8 +209,7 @@ static const symmem_backend table = {
                                        .put = reach_put,
                                        .get = reach_get,
                                        .write_value32 = reach_write,
-                                       .quiet = symmem_kit_engine_quiet,
-                                       .progress = symmem_kit_engine_progress},
+                                       .quiet = symmem_kit_engine_quiet},
 };
 
 const symmem_backend *symmem_backend_entry(uint32_t abi) {
