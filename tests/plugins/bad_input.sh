@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# bad_input.sh CHECK PLUGIN LAUNCHER...: what must fail on every rank, within its limit and with nothing left:
-# an engine that is missing, a world that is not the launcher's, and heaps that do not fit. %n in LAUNCHER stands
-# for the number of ranks.
+# bad_input.sh CHECK PLUGIN LAUNCHER...: what must fail on every rank, within its limit and with nothing left.
+# That is an engine that is missing, a world that is not the launcher's, and heaps that do not fit. %n in
+# LAUNCHER stands for the number of ranks.
 set -u
 [ "$#" -ge 3 ] || { echo "usage: bad_input.sh CHECK PLUGIN LAUNCHER..." >&2; exit 1; }
 check=$1 plugin=$2 bad=0

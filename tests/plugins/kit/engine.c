@@ -266,7 +266,7 @@ static size_t room_left(const symmem_kit_engine *engine) {
     return left;
 }
 
-/* On all ranks or on none; *heap_p is then for learn_places to judge. */
+/* On all ranks or on none; learn_places then says whether *heap_p serves. */
 static symmem_status make_heap(const symmem_kit_member *self, const symmem_exchange *exchange,
                                size_t bytes, symmem_kit_heap **heap_p) {
     const symmem_host *host = self->host;

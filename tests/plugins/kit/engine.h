@@ -63,7 +63,8 @@ typedef struct symmem_kit_engine {
     symmem_kit_flush_fn flush; /* of a symmem_kit_heap */
     void (*explain)(int error, char *text, size_t capacity);
     void (*progress)(void *member); /* in any thread, without waiting; NULL: there is no need */
-    void (*forget)(symmem_kit_traffic *traffic); /* it is freed next; NULL: nobody has it */
+    void (*forget)(
+        symmem_kit_traffic *traffic); /* it is freed next; NULL: the backend keeps none */
 
     symmem_kit_helper helper;
     symmem_kit_heap *heaps; /* that all ranks have, the newest first; the helper's */
