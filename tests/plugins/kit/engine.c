@@ -16,9 +16,9 @@
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
 #define NS_PER_MS UINT64_C(1000000)
-#define EXIT_MS 10000u    /* for the engine's end, which waits for all ranks */
-#define LOST_EXIT_MS 200u /* the same when a rank has ended */
-#define CLOSE_MS 1000u    /* for words that are under way */
+#define EXIT_MS 10000u     /* for the engine's end, which waits for all ranks */
+#define LOST_EXIT_MS 5000u /* the same when a rank has ended */
+#define CLOSE_MS 1000u     /* for words that are under way */
 
 symmem_status symmem_kit_engine_fail(const symmem_kit_member *self, const char *operation,
                                      const char *step, int error) {
@@ -48,13 +48,6 @@ void symmem_kit_member_close(void *instance) {
 
 static symmem_kit_engine *running; /* a plug-in has one engine */
 
-static void start_task(void *engine_v) {
-    symmem_kit_engine *engine = engine_v;
-    engine->start_error = engine->start(engine);
-    if (engine->broken) /* it was given up: no rank waits at its end for this one */
-        engine->end(engine);
-}
-
 static void end_task(void *engine_v) {
     const symmem_kit_engine *engine = engine_v;
     engine->end(engine);
@@ -83,18 +76,28 @@ static void end_at_exit(void) {
         running->broken = true;
 }
 
-/* A task that all ranks take part in. Given up halfway on one, the engine can do no other. */
+static void start_task(void *engine_v) {
+    symmem_kit_engine *engine = engine_v;
+    engine->start_error = engine->start(engine);
+    if (engine->start_error != NULL)
+        return;
+    running = engine;
+    if (engine->broken) /* it was given up: no rank waits at its end for this one */
+        engine->end(engine);
+    else
+        atexit(end_at_exit);
+}
+
+/* A task that all ranks take part in. Given up halfway, the engine can do no other on this rank,
+ * and so on none. */
 static symmem_status together(const symmem_kit_member *self, const symmem_exchange *exchange,
                               symmem_kit_task_fn task, void *arg, const char *step) {
     symmem_kit_engine *engine = self->engine;
     symmem_status status =
         symmem_kit_together(self->host, exchange, &engine->helper, task, arg, step);
     if (status != SYMMEM_OK)
-        engine->broken = true; /* before the other ranks know */
-    status = exchange->agree(exchange, status, step);
-    if (status != SYMMEM_OK)
         engine->broken = true;
-    return status;
+    return exchange->agree(exchange, status, step);
 }
 
 static symmem_status check_engine(const symmem_kit_member *self, size_t heap_bytes) {
@@ -153,19 +156,31 @@ static symmem_status start_once(const symmem_kit_member *self, const symmem_exch
         return status;
     engine->started = true;
     engine->process = getpid();
-    status = together(self, exchange, start_task, engine, "engine.start");
-    if (status != SYMMEM_OK)
-        return status;
-    running = engine;
-    atexit(end_at_exit);
-    engine->records = calloc(SYMMEM_KIT_HEAPS, record_bytes(engine));
-    if (engine->records == NULL) {
-        engine->broken = true;
+    return together(self, exchange, start_task, engine, "engine.start");
+}
+
+/* What is kept with an engine that runs; again, if the exchange failed. */
+static symmem_status set_up(const symmem_kit_member *self, const symmem_exchange *exchange) {
+    symmem_kit_engine *engine = self->engine;
+    symmem_status status = SYMMEM_OK;
+    if (engine->records == NULL)
+        engine->records = calloc(SYMMEM_KIT_HEAPS, record_bytes(engine));
+    if (engine->records == NULL)
         status = self->host->fail(self->host, SYMMEM_OUT_OF_MEMORY, ENOMEM, "join", "no memory");
-    }
+    /* All ranks ask for it, or none. */
+    const int32_t own = engine->watch != NULL;
+    int32_t all_have = 1;
+    void *all = NULL;
     status = exchange->agree(exchange, status, "engine.records");
-    return status != SYMMEM_OK ? status
-                               : symmem_kit_traffic_open(self->host, exchange, &engine->watch);
+    if (status == SYMMEM_OK)
+        status = symmem_kit_gather(self->host, exchange, &own, sizeof(own), "engine.watch", &all);
+    for (int32_t r = 0; status == SYMMEM_OK && r < self->world_size; r++)
+        all_have = all_have && ((const int32_t *)all)[r];
+    free(all);
+    if (status != SYMMEM_OK || all_have)
+        return status;
+    symmem_kit_traffic_free(engine->watch);
+    return symmem_kit_traffic_open(self->host, exchange, &engine->watch);
 }
 
 static symmem_status start_engine(const symmem_kit_member *self, const symmem_exchange *exchange,
@@ -189,7 +204,8 @@ static symmem_status start_engine(const symmem_kit_member *self, const symmem_ex
                        "%s has %d ranks, the context %d: start the program by %s, one "
                        "process for each rank",
                        engine->name, (int)engine->size, (int)self->world_size, engine->launcher);
-    return exchange->agree(exchange, status, "engine.world");
+    status = exchange->agree(exchange, status, "engine.world");
+    return status == SYMMEM_OK ? set_up(self, exchange) : status;
 }
 
 /* --- heaps ------------------------------------------------------------------------------------ */

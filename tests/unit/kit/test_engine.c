@@ -51,8 +51,14 @@ static symmem_status all_gather(const symmem_exchange *exchange, const void *in,
     return SYMMEM_OK;
 }
 
+static const char *fails_at; /* a step behind which the exchange fails, once */
+
 static symmem_status agree(const symmem_exchange *exchange, symmem_status own, const char *stage) {
     (void)exchange;
+    if (fails_at != NULL && strcmp(stage, fails_at) == 0) {
+        fails_at = NULL;
+        return SYMMEM_SYSTEM;
+    }
     if (own == SYMMEM_OK && strcmp(stage, "engine.heaps") == 0 && peer_error != 0)
         return SYMMEM_NO_SPACE;
     return own;
@@ -185,6 +191,24 @@ TEST("an engine starts once, and its heaps serve one context after another") {
     CU_ASSERT(made == 3 && cleared == 1);
     leave(first, &heaps[2]);
     leave(second, &heaps[1]);
+}
+
+TEST("an exchange that fails is no failure of the engine's") {
+    static const char *const steps[] = {"engine.thread", "engine.prepare", "engine.start",
+                                        "engine.world",  "engine.records", "kit.traffic",
+                                        "engine.record", "engine.heap",    "engine.heaps"};
+    for (size_t i = 0; i < sizeof(steps) / sizeof(*steps); i++) {
+        static symmem_kit_engine engine;
+        symmem_memory heap = {0};
+        engine = new_engine();
+        void *member = open_member(&engine, 2);
+        fails_at = steps[i];
+        CU_ASSERT_EQUAL(join(member, HEAP_BYTES, 5000, &heap), SYMMEM_SYSTEM);
+        CU_ASSERT_PTR_NULL(fails_at);
+        CU_ASSERT_EQUAL_FATAL(join(member, HEAP_BYTES, 5000, &heap), SYMMEM_OK);
+        CU_ASSERT(starts == 1 && made == 1);
+        leave(member, &heap);
+    }
 }
 
 TEST("a world of one has no need of its engine") {
