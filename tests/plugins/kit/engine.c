@@ -228,11 +228,6 @@ static void make_task(void *heap_v) {
     engine->heaps = made;
 }
 
-static void clear_task(void *heap_v) {
-    symmem_kit_heap *heap = heap_v;
-    heap->error = heap->engine->clear_heap(heap);
-}
-
 /* Those that serve, by bits. */
 static uint64_t free_heaps(const symmem_kit_engine *engine, size_t bytes) {
     uint64_t bits = 0;
@@ -333,9 +328,7 @@ static symmem_status get_heap(symmem_kit_member *self, const symmem_exchange *ex
                               size_t bytes) {
     symmem_kit_heap *heap;
     symmem_status status = find_heap(self, exchange, bytes, &heap);
-    if (status == SYMMEM_OK && heap != NULL)
-        status = together(self, exchange, clear_task, heap, "engine.clear");
-    else if (status == SYMMEM_OK)
+    if (status == SYMMEM_OK && heap == NULL)
         status = make_heap(self, exchange, bytes, &heap);
     if (status == SYMMEM_OK)
         status = learn_places(self, exchange, heap);
@@ -348,24 +341,38 @@ static symmem_status get_heap(symmem_kit_member *self, const symmem_exchange *ex
 
 /* --- world ------------------------------------------------------------------------------------ */
 
-/* Peers may write to the heap still: it serves no other context before all ranks are through. */
+static symmem_status say_nothing(const symmem_host *host, symmem_status status, int system_errno,
+                                 const char *operation, const char *format, ...) {
+    (void)host, (void)system_errno, (void)operation, (void)format;
+    return status;
+}
+
+/* Whether nothing of what this rank did with the heap is under way. */
+static bool is_complete(symmem_kit_member *self) {
+    static const symmem_host silent = {.size = sizeof(symmem_host), .fail = say_nothing};
+    const symmem_exec exec = {.timeout_ms = CLOSE_MS};
+    const symmem_kit_quiet quiet = {&self->engine->helper, self->engine->flush, self->heap,
+                                    self->engine->progress, self};
+    int error;
+    return self->traffic == NULL ||
+           symmem_kit_quiet_run(&quiet, self->traffic, &silent, NULL, &exec, &error) == SYMMEM_OK;
+}
+
+/* Peers may write to the heap still, and this rank to theirs. So it serves another context when
+ * each rank has come to this, with nothing under way; else never again. */
 void symmem_kit_world_close(void *instance, symmem_memory *heap) {
     symmem_kit_member *self = instance;
-    symmem_kit_wait wait = symmem_kit_wait_begin(CLOSE_MS);
     if (self->heap == NULL) {
         free(heap->ptr);
         return;
     }
-    while (symmem_kit_traffic_has_pending(self->traffic) &&
-           !symmem_kit_traffic_sees_end(self->traffic) && symmem_kit_now_ns() < wait.deadline_ns) {
-        if (self->engine->progress != NULL)
-            self->engine->progress(self);
-        symmem_kit_pause(wait.turns++);
-    }
-    self->heap->used = false;
-    self->heap = NULL;
-    if (symmem_kit_traffic_has_lost(self->traffic) || symmem_kit_traffic_sees_end(self->traffic))
+    if (symmem_kit_traffic_sees_end(self->traffic))
         self->engine->broken = true;
+    else
+        self->heap->used = !is_complete(self);
+    if (symmem_kit_traffic_has_lost(self->traffic))
+        self->engine->broken = true;
+    self->heap = NULL;
     if (self->engine->forget != NULL)
         self->engine->forget(self->traffic);
     symmem_kit_traffic_free(self->traffic);

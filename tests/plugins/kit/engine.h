@@ -55,8 +55,6 @@ typedef struct symmem_kit_engine {
     const char *(*start)(struct symmem_kit_engine *engine);
     /* Fills heap->base. 0, SYMMEM_KIT_FULL, or an error of the engine's. */
     int (*make_heap)(symmem_kit_heap *heap);
-    /* Behind it nothing of what was done with the heap before is under way. As make_heap. */
-    int (*clear_heap)(symmem_kit_heap *heap);
     /* At the process's exit. If it is broken not all ranks come. */
     void (*end)(const struct symmem_kit_engine *engine);
 

@@ -139,11 +139,6 @@ static int make_window(symmem_kit_heap *heap) {
     return MPI_Win_lock_all(MPI_MODE_NOCHECK, made->mpi);
 }
 
-static int clear_window(symmem_kit_heap *heap) {
-    const int error = MPI_Win_flush_all(((window *)heap)->mpi);
-    return error == MPI_SUCCESS ? MPI_Barrier(MPI_COMM_WORLD) : error;
-}
-
 static int flush_window(void *window_v, const int32_t *ranks, int count) {
     const window *own = window_v;
     int error = MPI_SUCCESS;
@@ -180,7 +175,6 @@ static symmem_kit_engine mpi = {.name = "MPI",
                                 .record_bytes = sizeof(window),
                                 .start = start,
                                 .make_heap = make_window,
-                                .clear_heap = clear_window,
                                 .end = end,
                                 .flush = flush_window,
                                 .explain = explain,

@@ -99,12 +99,6 @@ static int make_heap(symmem_kit_heap *heap) {
     return heap->base == NULL ? SYMMEM_KIT_FULL : 0;
 }
 
-static int clear_heap(symmem_kit_heap *heap) {
-    (void)heap;
-    shmem_barrier_all(); /* and quiet */
-    return 0;
-}
-
 static int flush(void *heap, const int32_t *ranks, int count) {
     (void)heap, (void)ranks, (void)count;
     shmem_quiet();
@@ -127,7 +121,6 @@ static symmem_kit_engine openshmem = {.name = "OpenSHMEM",
                                       .prepare = prepare,
                                       .start = start,
                                       .make_heap = make_heap,
-                                      .clear_heap = clear_heap,
                                       .end = end,
                                       .flush = flush,
                                       .explain = explain,
