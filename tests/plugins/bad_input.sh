@@ -25,10 +25,13 @@ expect() { # NAME RANKS STATUS PLUGIN SCRIPT, which may ask for $r, the rank by 
     fi
 }
 
-# The names of shared memory that engines make.
+# The names of shared memory that engines have made meanwhile. What a process still has is of another job.
 names() {
+    local name
     find /dev/shm /tmp -maxdepth 1 -newer "$work/begin" \( -name 'vader*' -o -name 'sm_segment*' -o -name 'osc_*' \
-        -o -name 'ucx_*' -o -name 'mpich*' -o -name 'sshmem*' \)
+        -o -name 'ucx_*' -o -name 'mpich*' -o -name 'sshmem*' \) | while IFS= read -r name; do
+        grep -qsF -- "$name" /proc/[0-9]*/maps || [ ! -e "$name" ] || printf '%s\n' "$name"
+    done
 }
 
 touch "$work/begin"
