@@ -3,6 +3,7 @@
  * passes through memory of the rank's at a time. */
 #include "ops_calls.h"
 #include "reach_help.h"
+#include "reference/reduce.h"
 
 #define MOST 70000
 static const size_t counts[] = {1, 5, MOST};
@@ -254,10 +255,21 @@ static symmem_status quiet_or_fail(void *instance, const symmem_peers *peers,
     return strikes() ? SYMMEM_LIMIT : failing.real->reach->quiet(instance, peers, exec);
 }
 
-static symmem_status reduce_or_fail(void *instance, int32_t device,
-                                    const symmem_local_reduce *reduce, const symmem_exec *exec) {
-    return strikes() ? SYMMEM_LIMIT
-                     : failing.real->reach->reduce_local(instance, device, reduce, exec);
+/* The CPU does it for an engine that has none: those that the core makes signals for it reaches. */
+static symmem_status reduce(void *instance, int32_t device, const symmem_local_reduce *what,
+                            const symmem_exec *exec) {
+    const void *srcs[SYMMEM_MAX_WORLD_SIZE];
+    if (failing.real->reach->reduce_local != NULL)
+        return failing.real->reach->reduce_local(instance, device, what, exec);
+    for (int32_t s = 0; s < what->src_count; s++)
+        srcs[s] = (const char *)what->src + (size_t)s * what->src_stride;
+    symmem_reference_reduce(what->dst, srcs, what->src_count, what->count, what->dtype, what->op);
+    return SYMMEM_OK;
+}
+
+static symmem_status reduce_or_fail(void *instance, int32_t device, const symmem_local_reduce *what,
+                                    const symmem_exec *exec) {
+    return strikes() ? SYMMEM_LIMIT : reduce(instance, device, what, exec);
 }
 
 static void fail_entries(flat_backend *table) {

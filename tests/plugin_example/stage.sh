@@ -166,31 +166,44 @@ plugin_runs() { # FOLDER
     done < <(printf '%s\n' "${!runs[@]}" | sort)
 }
 
-# The plug-in over MPI, with each MPI that is here: built from the installed files, a program of its own,
-# and some cases of the suite, all started by that MPI's launcher.
-plugin_mpi() { # FOLDER NAME FLAGS
-    local folder=$1 name=$2 flags=$3
-    cp -R tests/plugins/mpi "$folder/mpi.$name" &&
-        plugin_outside "$folder" cmake -S "mpi.$name" -B "mpi.$name/build" \
-            -DCMAKE_PREFIX_PATH="$folder/prefix" -DMPI_C_COMPILER="$(command -v "mpicc.$name")" \
-            -DMPIEXEC_EXECUTABLE="$(command -v "mpirun.$name")" -DMPIEXEC_PREFLAGS="$flags" &&
-        plugin_outside "$folder" cmake --build "mpi.$name/build" &&
+# A plug-in of tests/plugins, built from the installed files, and what its ctest runs: a program of its own
+# and cases of the suite, which its engine's launcher starts.
+plugin_of_engine() { # FOLDER NAME PLUGIN CMAKE_OPTIONS...
+    local folder=$1 name=$2 plugin=plugins.$2/$3
+    shift 3
+    cp -R tests/plugins "$folder/plugins.$name" &&
+        plugin_outside "$folder" cmake -S "$plugin" -B "$plugin/build" \
+            -DCMAKE_PREFIX_PATH="$folder/prefix" "$@" &&
+        plugin_outside "$folder" cmake --build "$plugin/build" &&
         plugin_outside "$folder" timeout -k 15 "$run_limit" \
-            ctest --test-dir "mpi.$name/build" --output-on-failure
+            ctest --test-dir "$plugin/build" --output-on-failure
 }
 
-plugin_mpis() { # FOLDER
-    local name flags
+# With each MPI that is here, and with Open MPI's OpenSHMEM.
+plugin_engines() { # FOLDER
+    local name flags open_mpi=--oversubscribe
+    [ "$(id -u)" != 0 ] || open_mpi+=";--allow-run-as-root"
     for name in openmpi mpich; do
         flags=
-        [ "$name" = mpich ] || flags="--oversubscribe"
-        [ "$name" = mpich ] || [ "$(id -u)" != 0 ] || flags+=";--allow-run-as-root"
+        [ "$name" = mpich ] || flags=$open_mpi
         if command -v "mpicc.$name" "mpirun.$name" >/dev/null; then
-            check "plug-in over MPI, $name" plugin_mpi "$1" "$name" "$flags"
+            check "plug-in over MPI, $name" plugin_of_engine "$1" "$name" mpi \
+                -DMPI_C_COMPILER="$(command -v "mpicc.$name")" \
+                -DMPIEXEC_EXECUTABLE="$(command -v "mpirun.$name")" -DMPIEXEC_PREFLAGS="$flags"
         else
             skip "plug-in over MPI, $name" "not installed"
         fi
     done
+    if command -v oshcc oshrun >/dev/null; then
+        check "plug-in over OpenSHMEM" plugin_of_engine "$1" oshmem openshmem \
+            -DCMAKE_C_COMPILER="$(command -v oshcc)" -DOSHRUN_FLAGS="$open_mpi"
+    else
+        skip "plug-in over OpenSHMEM" "not installed"
+    fi
+}
+
+plugin_is_mini() { # FOLDER
+    [ "$(wc -l <"$1/plugins.mini/memfd_mini/backend.c")" -le 100 ]
 }
 
 stage_plugin() {
@@ -211,7 +224,9 @@ stage_plugin() {
         check "the kernels from C++" plugin_kernels_from_cxx "$folder"
         check "the guide's collectives" plugin_collectives "$folder"
         plugin_runs "$folder"
-        plugin_mpis "$folder"
+        check "a memory backend on the kit" plugin_of_engine "$folder" mini memfd_mini &&
+            check "in at most 100 lines" plugin_is_mini "$folder"
+        plugin_engines "$folder"
     fi
     rm -rf -- "$folder"
 }

@@ -148,6 +148,14 @@ static bool admit(struct runner_run *run, const struct starter_hello *hello) {
     return false;
 }
 
+/* A launcher that has seen one process end badly may end the others just when they end anyway. */
+static void note_starter(struct runner *runner, int fd, int32_t rank) {
+    struct ucred peer = {0};
+    socklen_t size = sizeof(peer);
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0)
+        runner->starters[rank] = peer.pid;
+}
+
 static void take_comers(struct runner_run *run) {
     struct runner_launcher *launcher = run->launcher;
     int fd;
@@ -155,6 +163,7 @@ static void take_comers(struct runner_run *run) {
         struct starter_hello hello;
         if (hear_hello(fd, &hello) && admit(run, &hello)) {
             launcher->fds[hello.rank] = fd;
+            note_starter(run->runner, fd, hello.rank);
             launcher->come[hello.rank] = true;
             launcher->come_count++;
         } else {
@@ -319,6 +328,7 @@ static void start_launcher(struct runner_run *run) {
     }
     run->launcher = launcher;
     launcher->socket = launcher->directory = -1;
+    memset(run->runner->starters, 0, sizeof(run->runner->starters));
     for (int rank = 0; rank < ARENA_MAX_RANKS; rank++)
         launcher->fds[rank] = -1;
     launcher->job = arena_now_ns() ^ (uint64_t)getpid() << 40;

@@ -204,6 +204,7 @@ struct runner {
     uint64_t arena_guard;
     pid_t others[RUNNER_MAX_OTHERS + 1]; /* children that were there before the run; 0: has ended */
     int other_count;
+    pid_t starters[ARENA_MAX_RANKS]; /* of the latest launch, see launcher.h; 0: none */
     sigset_t original_signals;
     sigset_t interrupts; /* signals that end the run */
     bool private_shm;    /* no other process can make a name in /dev/shm */

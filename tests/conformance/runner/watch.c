@@ -243,6 +243,13 @@ static int kill_listed_children(const struct runner *runner) {
     return count;
 }
 
+static bool is_starter(const struct runner *runner, pid_t pid) {
+    for (int rank = 0; rank < runner->options.ranks; rank++)
+        if (runner->starters[rank] == pid)
+            return true;
+    return false;
+}
+
 static int end_strays(struct runner *runner) {
     uint64_t deadline = arena_now_ns() + (uint64_t)STRAY_DEADLINE_MS * 1000000u;
     int strays = 0, other;
@@ -261,6 +268,8 @@ static int end_strays(struct runner *runner) {
             runner->others[other] = 0; /* its number may be a rank's next */
         } else if (crew_has(runner->crew, pid)) {
             crew_lost(runner->crew, pid, status);
+        } else if (is_starter(runner, pid)) {
+            continue; /* its launcher's, which has ended */
         } else if (!WIFEXITED(status) || WEXITSTATUS(status) == RUNNER_RANK_DONE) {
             strays++; /* one that ended by itself did no harm, but for a second self of a rank */
         }

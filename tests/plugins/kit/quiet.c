@@ -113,7 +113,7 @@ void symmem_kit_traffic_begin(symmem_kit_traffic *traffic, int32_t rank) {
 }
 
 void symmem_kit_traffic_end(symmem_kit_traffic *traffic, int32_t rank) {
-    /* release; pairs with: has_pending */
+    /* release; pairs with: symmem_kit_traffic_has_pending */
     atomic_fetch_sub_explicit(&traffic->to[rank].pending, 1, memory_order_release);
 }
 
@@ -124,6 +124,18 @@ static bool is_gone(const symmem_kit_traffic *traffic, int32_t rank) {
 bool symmem_kit_traffic_has_lost(const symmem_kit_traffic *traffic) {
     for (int32_t r = 0; traffic != NULL && r < traffic->ranks; r++)
         if (is_gone(traffic, r))
+            return true;
+    return false;
+}
+
+static bool has_ended(const symmem_kit_traffic *traffic, int32_t rank) {
+    struct pollfd watched = {.fd = traffic->to[rank].pidfd, .events = POLLIN};
+    return watched.fd > 0 && poll(&watched, 1, 0) > 0;
+}
+
+bool symmem_kit_traffic_sees_end(const symmem_kit_traffic *traffic) {
+    for (int32_t r = 0; traffic != NULL && r < traffic->ranks; r++)
+        if (has_ended(traffic, r))
             return true;
     return false;
 }
@@ -147,8 +159,8 @@ static uint64_t under_way(const symmem_kit_traffic *traffic, int32_t rank) {
     return there || is_gone(traffic, rank) ? 0 : put;
 }
 
-static bool has_pending(const symmem_kit_traffic *traffic) {
-    for (int32_t r = 0; r < traffic->ranks; r++)
+bool symmem_kit_traffic_has_pending(const symmem_kit_traffic *traffic) {
+    for (int32_t r = 0; traffic != NULL && r < traffic->ranks; r++)
         if (atomic_load_explicit(&traffic->to[r].pending, memory_order_acquire) != 0 &&
             !is_gone(traffic, r))
             return true;
@@ -208,8 +220,7 @@ typedef struct look {
 static bool note_ends(look *at) {
     bool new = false;
     for (int32_t r = 0; r < at->traffic->ranks; r++) {
-        struct pollfd watched = {.fd = at->traffic->to[r].pidfd, .events = POLLIN};
-        if (watched.fd == 0 || is_gone(at->traffic, r) || poll(&watched, 1, 0) <= 0)
+        if (is_gone(at->traffic, r) || !has_ended(at->traffic, r))
             continue;
         atomic_store_explicit(&at->traffic->to[r].gone, true, memory_order_relaxed);
         new = true;
@@ -246,10 +257,10 @@ static symmem_status give_up(const look *at) {
 
 /* For what the engine tells by itself. */
 static symmem_status await_pending(look *at, uint64_t deadline_ns) {
-    for (unsigned turns = 0; has_pending(at->traffic); turns++) {
+    for (unsigned turns = 0; symmem_kit_traffic_has_pending(at->traffic); turns++) {
         (void)look_around(at);
         if (at->poisoned || (deadline_ns != 0 && symmem_kit_now_ns() >= deadline_ns))
-            return has_pending(at->traffic) ? give_up(at) : SYMMEM_OK;
+            return symmem_kit_traffic_has_pending(at->traffic) ? give_up(at) : SYMMEM_OK;
         symmem_kit_pause(turns);
     }
     return SYMMEM_OK;

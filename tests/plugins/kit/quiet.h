@@ -40,8 +40,12 @@ void symmem_kit_traffic_end(symmem_kit_traffic *traffic, int32_t rank);
 /* Something was put to that rank of the context, which is there after a flush. After the engine's
  * call. */
 void symmem_kit_traffic_put(symmem_kit_traffic *traffic, int32_t rank);
+/* Whether something is under way, to a rank that lives, whose end the engine tells. */
+bool symmem_kit_traffic_has_pending(const symmem_kit_traffic *traffic);
 /* Whether a rank has ended to which something is under way. */
 bool symmem_kit_traffic_has_lost(const symmem_kit_traffic *traffic);
+/* Whether the process of a rank that is watched has ended. */
+bool symmem_kit_traffic_sees_end(const symmem_kit_traffic *traffic);
 /* As reach->quiet. TIMEOUT and POISONED by host->fail; *error_p is flush's, if that is not 0, and
  * the status BACKEND. */
 symmem_status symmem_kit_quiet_run(const symmem_kit_quiet *quiet, symmem_kit_traffic *traffic,

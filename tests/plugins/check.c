@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * check BACKEND: a program whose ranks mpirun starts. What it puts, gets, signals and synchronizes
- * over the backend is compared; status 0 on every rank if all is right.
+ * check BACKEND [STATUS]: a program whose ranks a launcher starts. What it puts, gets, signals and
+ * synchronizes over the backend is compared; status 0 on every rank if all is right. With STATUS
+ * its beginning or joining has to fail with that one, within the limit.
  */
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,6 +54,15 @@ static void ring(symmem_handle *handle, unsigned char *own, unsigned char *buffe
     }
 }
 
+/* Whether it fails as it has to. */
+static bool fails(symmem_status status, const char *expected) {
+    symmem_error_record record;
+    symmem_last_error(&record);
+    printf("rank %d: %s: %s\n", (int)rank, symmem_status_name(status),
+           status == SYMMEM_OK ? "" : record.message);
+    return strcmp(symmem_status_name(status), expected) == 0;
+}
+
 int main(int argc, char **argv) {
     symmem_context_options options;
     symmem_context *context = NULL;
@@ -59,13 +70,18 @@ int main(int argc, char **argv) {
     symmem_handle *handle = NULL;
     void *memory = NULL;
     unsigned char *buffer = malloc(LARGE);
-    if (argc != 2 || buffer == NULL)
+    if (argc < 2 || argc > 3 || buffer == NULL)
         return 2;
     symmem_context_options_init(&options);
     options.backend = argv[1];
-    require(symmem_init(&options, &context), "init");
+    symmem_status status = symmem_init(&options, &context);
+    if (argc == 3 && status != SYMMEM_OK)
+        return !fails(status, argv[2]);
+    require(status, "init");
     require(symmem_context_rank(context, &rank), "rank");
     require(symmem_context_world_size(context, &ranks), "world_size");
+    if (argc == 3)
+        return !fails(symmem_join(context, NULL, LIMIT_MS), argv[2]);
     require(symmem_join(context, NULL, LIMIT_MS), "join");
     require(symmem_group_create(context, "all", NULL, 0, NULL, &group), "group_create");
     require(symmem_alloc(context, LARGE, -1, NULL, &memory), "alloc");

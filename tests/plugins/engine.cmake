@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# What the plug-ins over engines have in common. Each is built against an installed symmem and one engine:
+# the plug-in, a program that checks it, and what the engine does outside of symmem, for FINDINGS.md.
+find_package(symmem REQUIRED)
+
+set(CMAKE_C_STANDARD 11)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS ON) # Linux interfaces
+set(CMAKE_C_VISIBILITY_PRESET hidden) # one symbol is exported: symmem_backend_entry
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE RelWithDebInfo)
+endif()
+
+# FILTER: the cases of the suite that are run; all take a quarter of an hour and more.
+set(FILTER "signal.*,onesided.*,barrier.group*,context.*" CACHE STRING "Cases of the suite")
+
+# NAME is the backend's; LIBRARY its engine's target; LAUNCHER a list in which %n stands for the ranks.
+function(add_engine_plugin name library launcher)
+  add_library(symmem_backend_${name} MODULE backend.c)
+  target_link_libraries(symmem_backend_${name} PRIVATE symmem::kit ${library})
+  target_compile_options(symmem_backend_${name} PRIVATE -Wall -Wextra -Wshadow)
+  # The file name is what the library looks for when a program asks for the backend by its name.
+  install(TARGETS symmem_backend_${name} LIBRARY DESTINATION ${symmem_BACKEND_DIR})
+
+  add_executable(check ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/check.c)
+  target_link_libraries(check PRIVATE symmem::symmem)
+  target_compile_options(check PRIVATE -Wall -Wextra -Wshadow)
+
+  file(GLOB defects CONFIGURE_DEPENDS defects/*.c)
+  foreach(source ${defects})
+    get_filename_component(defect ${source} NAME_WE)
+    add_executable(${defect} ${source})
+    target_link_libraries(${defect} PRIVATE ${library})
+  endforeach()
+
+  add_test(NAME bad_input COMMAND ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/bad_input.sh $<TARGET_FILE:check>
+    $<TARGET_FILE:symmem_backend_${name}> ${launcher})
+  set_tests_properties(bad_input PROPERTIES TIMEOUT 300)
+  string(JOIN " " words ${launcher})
+  foreach(ranks 2 4)
+    string(REPLACE "%n" ${ranks} command "${launcher}")
+    set(store file:${CMAKE_CURRENT_BINARY_DIR}/store.${ranks})
+    add_test(NAME check.${ranks} COMMAND ${command} $<TARGET_FILE:check>
+      $<TARGET_FILE:symmem_backend_${name}>)
+    set_tests_properties(check.${ranks} PROPERTIES TIMEOUT 120 ENVIRONMENT "SYMMEM_STORE=${store}")
+    add_test(NAME suite.${ranks} COMMAND symmem::symmem-conformance --backend
+      $<TARGET_FILE:symmem_backend_${name}> --ranks ${ranks} --launcher ${words} --filter ${FILTER}
+      --no-large)
+    set_tests_properties(suite.${ranks} PROPERTIES TIMEOUT 600)
+  endforeach()
+endfunction()
