@@ -9,8 +9,8 @@
  *               by experts  part (p, e) is number e * world_size + p
  *             If splits.by_experts is false, the input's parts are numbered by ranks and those of
  *             out by experts. If it is true, the other way around. In both the parts follow each
- *             other, with two exceptions. in_offsets, if it is there, says where the input's parts
- *             begin. If align is not 0, each expert's parts in out take a number of rows that is a
+ *             other, with two exceptions. in_offsets, which is there if and only if by_experts is
+ *             true, says where the input's parts begin. If align is not 0, each expert's parts in out take a number of rows that is a
  *             multiple of align, and at least align; out is then ordered by experts.
  *             splits.out gets the number of rows of each part of out, then where each begins.
  * Fields      dtype (its size only), in (in this rank's buffer; NULL without elements), out, in_row
@@ -64,9 +64,9 @@ static inline symmem_status symmem_split_status(symmem_split_fault fault) {
 
 /* The argument that is wrong, for symmem_fault's `stage`. */
 static inline const char *symmem_split_stage(symmem_split_fault fault) {
-    return fault == SYMMEM_SPLIT_OUT                                          ? "out"
+    return fault == SYMMEM_SPLIT_OUT                                        ? "out"
            : fault == SYMMEM_SPLIT_NEGATIVE || fault == SYMMEM_SPLIT_BEYOND ? "in_splits"
-                                                                              : "in_offsets";
+                                                                            : "in_offsets";
 }
 
 /* The number of a part. */

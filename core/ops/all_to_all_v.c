@@ -127,9 +127,8 @@ static symmem_status run(v_call *call) {
     collective->in = call->in.count > 0 ? call->in.data : NULL;
     collective->out = call->to.data;
     call->op.more = &call->to_splits;
-    call->op.detail =
-        sm_collective_mix(collective->splits.align,
-                          (uint64_t)collective->splits.by_experts << 1 | call->has_offsets);
+    call->op.detail = sm_collective_mix(
+        collective->splits.align, (uint64_t)collective->splits.by_experts << 1 | call->has_offsets);
     return sm_collective_run(&call->op, &call->splits, &call->to);
 }
 
@@ -137,8 +136,8 @@ static symmem_status run(v_call *call) {
 static symmem_status all_to_all_v(v_call *call, const char *name, symmem_handle *handle,
                                   int64_t align, int32_t channel, uint32_t timeout_ms,
                                   const symmem_stream *stream) {
-    symmem_status status = sm_collective_begin(
-        &call->op, name, handle, SYMMEM_CALL_ALL_TO_ALL_V, channel, timeout_ms, stream);
+    symmem_status status = sm_collective_begin(&call->op, name, handle, SYMMEM_CALL_ALL_TO_ALL_V,
+                                               channel, timeout_ms, stream);
     if (status != SYMMEM_OK)
         return status;
     if (align < 0)

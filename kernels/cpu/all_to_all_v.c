@@ -98,9 +98,9 @@ static void publish(const exchange *x, const range *piece, bool valid) {
     const symmem_collective *call = x->call;
     const size_t experts = call->splits.experts;
     const uint64_t base =
-        call->in != NULL ? (uint64_t)((const char *)call->in -
-                                      symmem_cpu_at(x->comm, x->comm->rank, 0))
-                         : 0;
+        call->in != NULL
+            ? (uint64_t)((const char *)call->in - symmem_cpu_at(x->comm, x->comm->rank, 0))
+            : 0;
     uint64_t *words = own_words(x);
     uint64_t end = 0, begin = 0, rows = 0;
     for (size_t i = 0; i < x->ranks * experts; i++) {
@@ -199,9 +199,8 @@ static symmem_status move_part(const exchange *x, const range *piece, size_t ran
     const size_t number =
         symmem_split_index(!splits->by_experts, x->ranks, splits->experts, rank, expert);
     if (part.rows > 0) {
-        const uint64_t left = part.begin <= x->comm->buffer_bytes
-                                  ? x->comm->buffer_bytes - part.begin
-                                  : 0;
+        const uint64_t left =
+            part.begin <= x->comm->buffer_bytes ? x->comm->buffer_bytes - part.begin : 0;
         if (at > splits->out_rows || part.rows > splits->out_rows - at ||
             part.begin > x->comm->buffer_bytes || part.begin % symmem_cpu_width(call) != 0 ||
             (x->row_bytes > 0 && part.rows > left / x->row_bytes))

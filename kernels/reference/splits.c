@@ -117,8 +117,7 @@ void symmem_reference_all_to_all_v(const symmem_reference_splits *shape,
     walk w = {.shape = shape, .ranks = ranks, .own = own};
     while (walk_next(&w)) {
         const symmem_reference_rank *from = &ranks[w.from];
-        const uint64_t begin =
-            begin_of(from, number_of(shape, shape->by_experts, own, w.expert));
+        const uint64_t begin = begin_of(from, number_of(shape, shape->by_experts, own, w.expert));
         out_splits_offsets[w.number - 1] = (int64_t)w.rows;
         out_splits_offsets[shape->ranks * shape->experts + w.number - 1] = (int64_t)w.at;
         if (w.rows > 0)

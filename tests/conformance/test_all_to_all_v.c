@@ -23,8 +23,8 @@ static void on_shape(struct tk *t, symmem_group *group, int32_t count, enum spli
     }
 }
 
-ON_EACH_SHAPE(all_to_all_v, rows_for_ranks, "SM-SPLIT-01,SM-SPLIT-02,SM-SPLIT-10",
-              .needs = SPLITS, .max_ranks = SPLIT_RANKS) {
+ON_EACH_SHAPE(all_to_all_v, rows_for_ranks, "SM-SPLIT-01,SM-SPLIT-02,SM-SPLIT-10", .needs = SPLITS,
+              .max_ranks = SPLIT_RANKS) {
     on_shape(t, group, shape->count, SPLIT_FLAT);
 }
 
@@ -38,7 +38,8 @@ ON_EACH_SHAPE(all_to_all_v, rows_back_from_experts, "SM-SPLIT-02,SM-SPLIT-04", .
     on_shape(t, group, shape->count, SPLIT_BACK);
 }
 
-/* Written down by hand: one rank sends r + e + 1 rows to expert e of rank r, but none to expert 1. */
+/* Written down by hand: one rank sends r + e + 1 rows to expert e of rank r, but none to expert 1.
+ */
 TK_TEST(all_to_all_v, offsets_by_hand, "SM-SPLIT-02,SM-SPLIT-03", .needs = SPLITS,
         .ranks = {2, 2}) {
     struct split_case *x = split_begin(t, tk_world_group(t));
@@ -191,8 +192,8 @@ TK_TEST(all_to_all_v, last_channel, "SM-SPLIT-11", .needs = SPLITS, .max_ranks =
 
 /* --- when splits are read --------------------------------------------------------------------- */
 
-TK_TEST(all_to_all_v, splits_of_earlier_work, "SM-SPLIT-05,SM-COLL-09",
-        .needs = SPLITS | STREAM_FN, .max_ranks = 4) {
+TK_TEST(all_to_all_v, splits_of_earlier_work, "SM-SPLIT-05,SM-COLL-09", .needs = SPLITS | STREAM_FN,
+        .max_ranks = 4) {
     struct split_case *x = split_begin(t, tk_world_group(t));
     uint64_t state = t->seed;
     struct gate gate = {0};

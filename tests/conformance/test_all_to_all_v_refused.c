@@ -120,8 +120,7 @@ TK_TEST(all_to_all_v, wrong_splits, "SM-SPLIT-06,SM-SPLIT-07,SM-SPLIT-08,SM-SPLI
         each_fault(t, (enum split_form)form, NULL);
 }
 
-TK_TEST(all_to_all_v, wrong_splits_on_a_stream,
-        "SM-SPLIT-06,SM-SPLIT-07,SM-SPLIT-08,SM-SPLIT-09",
+TK_TEST(all_to_all_v, wrong_splits_on_a_stream, "SM-SPLIT-06,SM-SPLIT-07,SM-SPLIT-08,SM-SPLIT-09",
         .needs = SPLITS | SYMMEM_CAP_STREAMS, .max_ranks = 4) {
     for (int form = 0; form < SPLIT_FORMS; form++)
         each_fault(t, (enum split_form)form, tk_stream(t));
@@ -206,20 +205,23 @@ static void wrong_shapes(struct tk *t, struct split_case *x) {
     REFUSED_IF(s.out.dl.dtype.code = kDLInt, INVALID_ARGUMENT);
     REFUSED_IF(s.in.dl.ndim = 0, INVALID_ARGUMENT);
     REFUSED_IF((s.in.dl.ndim = 1, s.out.dl.ndim = 0), INVALID_ARGUMENT);
-    if (x->form == SPLIT_FLAT && x->size > 1)
+    if (x->form == SPLIT_FLAT)
         REFUSED_IF((s.splits.shape[0] *= 2, s.to.shape[1] *= 2), INVALID_ARGUMENT);
-    if (x->size > 1)
-        REFUSED_IF((s.splits.shape[s.splits.dl.ndim - 1]--, s.to.shape[1]--), INVALID_ARGUMENT);
+    REFUSED_IF((s.splits.shape[s.splits.dl.ndim - 1]--, s.to.shape[1]--), INVALID_ARGUMENT);
 }
 
 TK_TEST(all_to_all_v, arguments, "SM-SPLIT-12,SM-COLL-02,SM-COLL-20", .needs = SPLITS,
-        .max_ranks = SPLIT_RANKS) {
+        .ranks = {2, SPLIT_RANKS}) {
     struct split_case *x = split_begin(t, tk_world_group(t));
     struct split_tensors s;
     uint64_t state = t->seed;
     for (int form = 0; form < SPLIT_FORMS; form++) {
         drawn(x, &state, (enum split_form)form);
         x->row = 2;
+        for (int32_t r = 0; r < x->size; r++) { /* dimensions of which everything matters */
+            x->ranks[r].in_rows += 2;
+            x->ranks[r].out_rows += 2;
+        }
         split_load(t, x, 1);
         TK_REQ(t, "SM-COLL-02");
         WRONG_MEMBERS(in);
@@ -265,7 +267,8 @@ TK_TEST(all_to_all_v, places, "SM-SPLIT-13,SM-COLL-03", .needs = SPLITS, .ranks 
     goes_on(t, x, NULL, 2);
 }
 
-/* --- ranks that call something else ------------------------------------------------------------ */
+/* --- ranks that call something else ------------------------------------------------------------
+ */
 
 enum oddity { ODD_FORM, ODD_EXPERTS, ODD_ALIGN, ODD_DTYPE, ODD_ROW, ODD_BARRIER, ODDITIES };
 
@@ -281,8 +284,7 @@ static symmem_status odd_call(struct split_case *x, int oddity) {
     return split_run(other, NULL);
 }
 
-TK_TEST(all_to_all_v, ranks_disagree, "SM-SPLIT-14,SM-COLL-06", .needs = SPLITS,
-        .ranks = {2, 4}) {
+TK_TEST(all_to_all_v, ranks_disagree, "SM-SPLIT-14,SM-COLL-06", .needs = SPLITS, .ranks = {2, 4}) {
     struct split_case *x = split_begin(t, tk_world_group(t));
     uint64_t state = t->seed;
     drawn(x, &state, SPLIT_2D);

@@ -148,7 +148,7 @@ typedef struct symmem_fault {
     uint64_t elapsed_ns; /* since the operation began to run */
     /* Bit r: group rank r did not come in time. TIMEOUT and PEER_LOST; else 0. */
     uint64_t missing[SYMMEM_MAX_WORLD_SIZE / 64];
-    const char *stage;         /* the failpoint that failed, static string; NULL: none did */
+    const char *stage; /* the failpoint that failed, static string; NULL: none did */
     /* MISMATCH: this rank's call and failed_rank's. INVALID_ARGUMENT or OUT_OF_RANGE: own.kind is
      * ALL_TO_ALL_V, the counts are the number allowed and the number found, and `stage` names the
      * argument of failed_rank's that is wrong. */

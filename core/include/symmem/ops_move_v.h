@@ -40,10 +40,10 @@ extern "C" {
 /* The first in_splits[0] rows of the input go to rank 0, the next in_splits[1] to rank 1 and so on.
  * out has what came from rank 0, then what came from rank 1 and so on. in_splits has the shape
  * (world_size). PyTorch: all_to_all_vdev. */
-SYMMEM_API SYMMEM_CHECKED symmem_status symmem_all_to_all_v(
-    symmem_handle *handle, const DLTensor *input, const DLTensor *in_splits, const DLTensor *out,
-    const DLTensor *out_splits_offsets, int32_t channel, uint32_t timeout_ms,
-    symmem_stream *stream);
+SYMMEM_API SYMMEM_CHECKED symmem_status
+symmem_all_to_all_v(symmem_handle *handle, const DLTensor *input, const DLTensor *in_splits,
+                    const DLTensor *out, const DLTensor *out_splits_offsets, int32_t channel,
+                    uint32_t timeout_ms, symmem_stream *stream);
 
 /*
  * Each rank has some experts, the same number on all ranks. The input has the rows for rank 0's
@@ -53,10 +53,10 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_all_to_all_v(
  * rows takes major_align rows. in_splits has the shape (world_size * experts). PyTorch:
  * all_to_all_vdev_2d.
  */
-SYMMEM_API SYMMEM_CHECKED symmem_status symmem_all_to_all_v_2d(
-    symmem_handle *handle, const DLTensor *input, const DLTensor *in_splits, int64_t major_align,
-    const DLTensor *out, const DLTensor *out_splits_offsets, int32_t channel, uint32_t timeout_ms,
-    symmem_stream *stream);
+SYMMEM_API SYMMEM_CHECKED symmem_status
+symmem_all_to_all_v_2d(symmem_handle *handle, const DLTensor *input, const DLTensor *in_splits,
+                       int64_t major_align, const DLTensor *out, const DLTensor *out_splits_offsets,
+                       int32_t channel, uint32_t timeout_ms, symmem_stream *stream);
 
 /*
  * The way back. The input has its parts in the order that symmem_all_to_all_v_2d gives to out, and
