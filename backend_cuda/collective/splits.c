@@ -34,7 +34,7 @@ static unsigned int block_count(const symmem_peers *peers, int32_t channel, int3
                                 size_t block_bytes) {
     const size_t ranks = (size_t)peers->world_size;
     size_t most = MAX_BLOCKS_ALL_RANKS / ranks, blocks = block_bytes / BYTES_PER_BLOCK;
-    if (way == SYMMEM_CUDA_SPLIT_EXPERTS)
+    if (way == SYMMEM_CUDA_SPLIT_PIECES)
         return 1;
     if (most > SYMMEM_CUDA_MAX_SYNC_BLOCKS)
         most = SYMMEM_CUDA_MAX_SYNC_BLOCKS;
@@ -96,8 +96,7 @@ static symmem_cuda_splits_job job_of(const symmem_peers *peers, const symmem_col
     };
     job.row_bytes = (uint64_t)call->in_row * job.element;
     if (call->in != NULL)
-        job.base =
-            (uint64_t)((const char *)call->in - (const char *)peers->buffers[peers->rank]);
+        job.base = (uint64_t)((const char *)call->in - (const char *)peers->buffers[peers->rank]);
     return job;
 }
 
@@ -112,11 +111,12 @@ static void prepare(const cuda_instance *instance, const symmem_peers *peers, in
     s->kernel = kernels->splits;
     s->barrier = kernels->barrier;
     s->args.job = job_of(peers, call);
-    s->args.way = (int32_t)symmem_cuda_split_way_of(ranks, call->splits.experts, channel,
-                                                    own->block_bytes);
-    s->args.table_at = s->args.way == SYMMEM_CUDA_SPLIT_EXPERTS
-                           ? symmem_cuda_split_table_at(ranks, channels, channel)
-                           : symmem_cuda_parts_at(ranks, channels, own->block_bytes, channel);
+    s->args.way =
+        (int32_t)symmem_cuda_split_way_of(ranks, call->splits.experts, channel, own->block_bytes);
+    s->args.table_at = symmem_cuda_has_parts(ranks, channel)
+                           ? symmem_cuda_parts_at(ranks, channels, own->block_bytes, channel)
+                           : symmem_cuda_split_table_at(ranks, channels, channel);
+    s->args.piece = symmem_cuda_split_piece(ranks, channel);
     s->args.rounds = symmem_cuda_ll_layout_of(none, ranks, channels, own->block_bytes, channel,
                                               own->links.all_linked);
     s->blocks = block_count(peers, channel, s->args.way, own->block_bytes);

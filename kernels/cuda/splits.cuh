@@ -5,8 +5,8 @@
 // all ranks, checks them, and finds the same result on every rank. Then its warps fetch their share
 // of what comes to this rank from the peers' buffers. A barrier of each block ends the operation.
 //
-// Tables that do not fit in a block, and channels without room for a table, take one expert at a
-// time through the channel's split table, in one block: once to check, and once more to move.
+// Tables that do not fit take some experts at a time, in one block: once to check, and once more to
+// move. Channels without room for a table have their split table for that, one expert at a time.
 //
 // No word of a peer's is used before it is checked. A block reads each word once.
 #ifndef SYMMEM_KERNELS_CUDA_SPLITS_CUH
@@ -28,13 +28,13 @@ constexpr uint32_t WARP_LANES = LANES;
 struct split_state {
     op_result result;
     symmem_cuda_split_check check;
-    int32_t wrong;                                // the rank that `check` is about, or -1
+    int32_t wrong; // the rank that `check` is about, or -1
     bool going;
-    uint64_t words[SYMMEM_CUDA_SPLIT_SNAPSHOT];   // the tables of all ranks; or of one expert: where
-                                                  // each part begins, and its rows
-    uint64_t place[SYMMEM_CUDA_MAX_RANKS];        // at which row of out each part begins
-    uint64_t next[SYMMEM_CUDA_MAX_RANKS];         // one expert at a time: of each rank's next part
-    uint64_t own_begin[SYMMEM_CUDA_MAX_RANKS];    // the same of this rank's input
+    uint64_t words[SYMMEM_CUDA_SPLIT_SNAPSHOT]; // the tables of all ranks; or of some experts:
+                                                // where each part begins, and its rows
+    uint64_t place[SYMMEM_CUDA_MAX_RANKS];      // at which row of out each part begins
+    uint64_t next[SYMMEM_CUDA_MAX_RANKS];       // some experts at a time: of each rank's next part
+    uint64_t own_begin[SYMMEM_CUDA_MAX_RANKS];  // the same of this rank's input
 };
 
 __device__ uint64_t load_word(const uint64_t *word) {
@@ -111,9 +111,8 @@ __device__ void make_own_table(const symmem_cuda_splits_job &job, split_state *s
             for (uint32_t b = 0; b < inner && check.fault == SYMMEM_CUDA_SPLIT_OK; b++) {
                 uint64_t *part = job.offsets != nullptr ? split_part(job, state, job.rank, b, a)
                                                         : split_part(job, state, job.rank, a, b);
-                check =
-                    symmem_cuda_place_own(&job, static_cast<int64_t>(part[1]),
-                                          static_cast<int64_t>(part[0]), &end, &begin);
+                check = symmem_cuda_place_own(&job, static_cast<int64_t>(part[1]),
+                                              static_cast<int64_t>(part[0]), &end, &begin);
                 part[0] = job.base + begin * job.row_bytes;
             }
         header[0] = check.fault;
@@ -202,8 +201,7 @@ __device__ void acquire_lines(const symmem_cuda_splits_args &args, uint32_t flag
 __device__ bool exchange_by_lines(const symmem_cuda_splits_args &args, split_state *state,
                                   uint64_t start_ns) {
     const symmem_cuda_splits_job &job = args.job;
-    uint32_t *sequence =
-        word_at(args.signal, job.rank, args.rounds.round_numbers_at) + blockIdx.x;
+    uint32_t *sequence = word_at(args.signal, job.rank, args.rounds.round_numbers_at) + blockIdx.x;
     begin_block_of_rounds(&state->result, start_ns);
     bool came = true;
     if (threadIdx.x / LANES == 0) {
@@ -214,8 +212,8 @@ __device__ bool exchange_by_lines(const symmem_cuda_splits_args &args, split_sta
                                      static_cast<uint32_t>(job.ranks), args.rounds);
         if (poisoned)
             decide_since(start_ns, POISONED, job.rank, &state->result);
-        came = !poisoned && (wide ? swap_lines<true>(args, state, flag)
-                                  : swap_lines<false>(args, state, flag));
+        came = !poisoned &&
+               (wide ? swap_lines<true>(args, state, flag) : swap_lines<false>(args, state, flag));
         if (came && is_first_lane())
             acquire_lines(args, flag);
         __syncwarp();
@@ -244,8 +242,8 @@ __device__ bool exchange_by_tables(const symmem_cuda_splits_args &args, split_st
         return false;
     for (uint32_t i = threadIdx.x; i < words * static_cast<uint32_t>(job.ranks); i += blockDim.x)
         if (i / words != own)
-            state->words[i] = load_word(split_table_of(args, static_cast<int32_t>(i / words)) +
-                                        i % words);
+            state->words[i] =
+                load_word(split_table_of(args, static_cast<int32_t>(i / words)) + i % words);
     __syncthreads();
     return true;
 }
@@ -266,9 +264,8 @@ __device__ uint64_t place_parts(const symmem_cuda_splits_job &job, split_state *
             const uint32_t from = by_ranks ? a : b, expert = by_ranks ? b : a;
             if (place != nullptr)
                 place[a * inner + b] = symmem_cuda_add_capped(at, sum);
-            sum = symmem_cuda_add_capped(
-                sum, split_part(job, state, static_cast<int32_t>(from),
-                                static_cast<uint32_t>(rank), expert)[1]);
+            sum = symmem_cuda_add_capped(sum, split_part(job, state, static_cast<int32_t>(from),
+                                                         static_cast<uint32_t>(rank), expert)[1]);
         }
         if (sum > 0)
             last = symmem_cuda_add_capped(at, sum);
@@ -311,8 +308,8 @@ __device__ bool parts_can_be(const symmem_cuda_splits_job &job, split_state *sta
     bool all = true;
     for (uint32_t i = threadIdx.x; i < part_count(job); i += blockDim.x) {
         const int32_t from = static_cast<int32_t>(i / job.experts);
-        const uint64_t *part = split_part(job, state, from, static_cast<uint32_t>(job.rank),
-                                          i % job.experts);
+        const uint64_t *part =
+            split_part(job, state, from, static_cast<uint32_t>(job.rank), i % job.experts);
         if (!symmem_cuda_part_can_be(&job, part[0], part[1])) {
             all = false;
             state->wrong = from; // any of them
@@ -328,16 +325,15 @@ struct split_turn {
     uint32_t warp, warps, first; // the first item of the next part
 
     __device__ void move(char *dst, const char *src, uint64_t bytes) {
-        const uint32_t items = static_cast<uint32_t>((bytes + SYMMEM_CUDA_SPLIT_ITEM - 1) /
-                                                     SYMMEM_CUDA_SPLIT_ITEM);
+        const uint32_t items =
+            static_cast<uint32_t>((bytes + SYMMEM_CUDA_SPLIT_ITEM - 1) / SYMMEM_CUDA_SPLIT_ITEM);
         uint32_t item = warp >= first ? warp - first : warp + warps - first;
         for (; item < items; item += warps) {
             const uint64_t at = static_cast<uint64_t>(item) * SYMMEM_CUDA_SPLIT_ITEM;
             const uint64_t left = bytes - at;
             const symmem_cuda_segment segment = {
                 dst + at, src + at,
-                static_cast<size_t>(left < SYMMEM_CUDA_SPLIT_ITEM ? left
-                                                                  : SYMMEM_CUDA_SPLIT_ITEM)};
+                static_cast<size_t>(left < SYMMEM_CUDA_SPLIT_ITEM ? left : SYMMEM_CUDA_SPLIT_ITEM)};
             symmem_cuda_move(segment, own_lane_of_warp(), WARP_LANES);
         }
         first = (first + items) % warps;
@@ -393,7 +389,7 @@ __device__ void run_splits_at_once(const symmem_cuda_splits_args &args, split_st
         fail_splits(args, state);
 }
 
-// --- one expert at a time ---------------------------------------------------------------
+// --- some experts at a time ---------------------------------------------------------------
 
 // Called by one thread.
 __device__ symmem_cuda_split_check check_own_splits(const symmem_cuda_splits_job &job) {
@@ -427,83 +423,110 @@ __device__ void begin_own_parts(const symmem_cuda_splits_job &job, split_state *
     __syncthreads();
 }
 
-// Publishes an expert's parts, and reads those that come to this rank.
-__device__ bool exchange_expert(const symmem_cuda_splits_args &args, split_state *state,
-                                uint32_t expert, bool valid, uint64_t start_ns) {
+// Experts that travel together.
+struct split_piece {
+    uint32_t first, count;
+};
+
+__device__ split_piece piece_from(const symmem_cuda_splits_args &args, uint32_t first) {
+    const uint32_t left = args.job.experts - first;
+    return {first, left < args.piece ? left : args.piece};
+}
+
+// The words of an arriving part of a piece: where it begins, and its rows.
+__device__ uint64_t *arriving(const symmem_cuda_splits_job &job, split_state *state, uint32_t rank,
+                              uint32_t index) {
+    return state->words + 2 * (index * static_cast<uint32_t>(job.ranks) + rank);
+}
+
+// Publishes a piece's parts, and reads those that come to this rank.
+__device__ bool exchange_piece(const symmem_cuda_splits_args &args, split_state *state,
+                               const split_piece &piece, bool valid, uint64_t start_ns) {
     const symmem_cuda_splits_job &job = args.job;
     const uint32_t ranks = static_cast<uint32_t>(job.ranks);
     const uint32_t own = static_cast<uint32_t>(job.rank);
     uint64_t *table = split_table_of(args, job.rank) + SPLIT_HEADER;
-    for (uint32_t p = threadIdx.x; p < ranks; p += blockDim.x) {
-        const bool placed = job.offsets != nullptr;
-        const uint32_t number = placed ? expert * ranks + p : p * job.experts + expert;
-        const uint64_t rows = valid ? static_cast<uint64_t>(job.splits[number]) : 0;
-        const uint64_t begin =
-            placed ? static_cast<uint64_t>(job.offsets[number]) : state->own_begin[p];
-        table[2 * p] = job.base + begin * job.row_bytes;
-        table[2 * p + 1] = rows;
-        if (!placed)
-            state->own_begin[p] += rows;
-    }
+    for (uint32_t p = threadIdx.x; p < ranks; p += blockDim.x)
+        for (uint32_t i = 0; i < piece.count; i++) {
+            const bool placed = job.offsets != nullptr;
+            const uint32_t expert = piece.first + i;
+            const uint32_t number = placed ? expert * ranks + p : p * job.experts + expert;
+            const uint64_t rows = valid ? static_cast<uint64_t>(job.splits[number]) : 0;
+            const uint64_t begin =
+                placed ? static_cast<uint64_t>(job.offsets[number]) : state->own_begin[p];
+            table[2 * (i * ranks + p)] = job.base + begin * job.row_bytes;
+            table[2 * (i * ranks + p) + 1] = rows;
+            if (!placed)
+                state->own_begin[p] += rows;
+        }
     __syncthreads();
     if (!sync_ranks(args.signal, channel_sync_words(args.signal), &state->result, start_ns, false))
         return false;
-    for (uint32_t r = threadIdx.x; r < ranks; r += blockDim.x) {
-        const uint64_t *from = split_table_of(args, static_cast<int32_t>(r)) + SPLIT_HEADER;
-        state->words[2 * r] = load_word(from + 2 * own);
-        state->words[2 * r + 1] = load_word(from + 2 * own + 1);
+    for (uint32_t i = threadIdx.x; i < ranks * piece.count; i += blockDim.x) {
+        const uint32_t rank = i % ranks, index = i / ranks;
+        const uint64_t *from = split_table_of(args, static_cast<int32_t>(rank)) + SPLIT_HEADER +
+                               2 * (index * ranks + own);
+        arriving(job, state, rank, index)[0] = load_word(from);
+        arriving(job, state, rank, index)[1] = load_word(from + 1);
     }
     __syncthreads();
     return true;
 }
 
 // Called by one thread. next[r] counts the rows from rank r; *at and *last are as in place_parts.
-__device__ void count_expert(const symmem_cuda_splits_job &job, split_state *state, uint64_t *at,
-                             uint64_t *last) {
-    uint64_t sum = 0;
-    for (uint32_t r = 0; r < static_cast<uint32_t>(job.ranks); r++) {
-        const uint64_t rows = state->words[2 * r + 1];
-        state->next[r] = symmem_cuda_add_capped(state->next[r], rows);
-        sum = symmem_cuda_add_capped(sum, rows);
+__device__ void count_piece(const symmem_cuda_splits_job &job, split_state *state,
+                            const split_piece &piece, uint64_t *at, uint64_t *last) {
+    for (uint32_t i = 0; i < piece.count; i++) {
+        uint64_t sum = 0;
+        for (uint32_t r = 0; r < static_cast<uint32_t>(job.ranks); r++) {
+            const uint64_t rows = arriving(job, state, r, i)[1];
+            state->next[r] = symmem_cuda_add_capped(state->next[r], rows);
+            sum = symmem_cuda_add_capped(sum, rows);
+        }
+        if (sum > 0)
+            *last = symmem_cuda_add_capped(*at, sum);
+        *at = symmem_cuda_add_capped(*at, symmem_cuda_aligned_rows(sum, job.align));
     }
-    if (sum > 0)
-        *last = symmem_cuda_add_capped(*at, sum);
-    *at = symmem_cuda_add_capped(*at, symmem_cuda_aligned_rows(sum, job.align));
 }
 
-// Called by one thread. Places the parts of an expert.
-__device__ void place_expert(const symmem_cuda_splits_job &job, split_state *state, uint64_t *at) {
-    uint64_t sum = 0;
+// Called by one thread. Places the parts of a piece.
+__device__ void place_piece(const symmem_cuda_splits_job &job, split_state *state,
+                            const split_piece &piece, uint64_t *at) {
+    const uint32_t ranks = static_cast<uint32_t>(job.ranks);
     state->wrong = -1;
-    for (uint32_t r = 0; r < static_cast<uint32_t>(job.ranks); r++) {
-        const uint64_t begin = state->words[2 * r], rows = state->words[2 * r + 1];
-        const uint64_t place =
-            job.offsets != nullptr ? state->next[r] : symmem_cuda_add_capped(*at, sum);
-        state->place[r] = place;
-        state->next[r] = symmem_cuda_add_capped(place, rows);
-        sum = symmem_cuda_add_capped(sum, rows);
-        if (!symmem_cuda_part_can_be(&job, begin, rows) ||
-            (rows > 0 && (place > job.out_rows || rows > job.out_rows - place)))
-            state->wrong = static_cast<int32_t>(r);
+    for (uint32_t i = 0; i < piece.count; i++) {
+        uint64_t sum = 0;
+        for (uint32_t r = 0; r < ranks; r++) {
+            const uint64_t *part = arriving(job, state, r, i);
+            const uint64_t rows = part[1];
+            const uint64_t place =
+                job.offsets != nullptr ? state->next[r] : symmem_cuda_add_capped(*at, sum);
+            state->place[i * ranks + r] = place;
+            state->next[r] = symmem_cuda_add_capped(place, rows);
+            sum = symmem_cuda_add_capped(sum, rows);
+            if (!symmem_cuda_part_can_be(&job, part[0], rows) ||
+                (rows > 0 && (place > job.out_rows || rows > job.out_rows - place)))
+                state->wrong = static_cast<int32_t>(r);
+        }
+        *at = symmem_cuda_add_capped(*at, symmem_cuda_aligned_rows(sum, job.align));
     }
-    *at = symmem_cuda_add_capped(*at, symmem_cuda_aligned_rows(sum, job.align));
 }
 
-__device__ void move_expert(const symmem_cuda_splits_job &job, split_state *state,
-                            uint32_t expert) {
+__device__ void move_piece(const symmem_cuda_splits_job &job, split_state *state,
+                           const split_piece &piece) {
     const uint32_t ranks = static_cast<uint32_t>(job.ranks), parts = part_count(job);
     split_turn turn = own_turn();
-    for (uint32_t r = 0; r < ranks; r++) {
-        const uint64_t rows = state->words[2 * r + 1];
+    for (uint32_t k = 0; k < ranks * piece.count; k++) {
+        const uint32_t r = k % ranks, expert = piece.first + k / ranks;
+        const uint64_t *part = arriving(job, state, r, k / ranks);
         const uint32_t number =
             job.offsets != nullptr ? r * job.experts + expert : expert * ranks + r;
-        if (rows > 0)
-            turn.move(job.out + state->place[r] * job.row_bytes,
-                      static_cast<const char *>(job.buffers[r]) + state->words[2 * r],
-                      rows * job.row_bytes);
-        if (r % blockDim.x == threadIdx.x) {
-            job.results[number] = static_cast<int64_t>(rows);
-            job.results[parts + number] = static_cast<int64_t>(state->place[r]);
+        if (part[1] > 0)
+            turn.move(job.out + state->place[k] * job.row_bytes,
+                      static_cast<const char *>(job.buffers[r]) + part[0], part[1] * job.row_bytes);
+        if (k % blockDim.x == threadIdx.x) {
+            job.results[number] = static_cast<int64_t>(part[1]);
+            job.results[parts + number] = static_cast<int64_t>(state->place[k]);
         }
     }
 }
@@ -527,11 +550,12 @@ __device__ bool agree_on_splits(const symmem_cuda_splits_args &args, split_state
     __syncthreads();
     const bool valid = state->check.fault == SYMMEM_CUDA_SPLIT_OK;
     begin_own_parts(job, state);
-    for (uint32_t e = 0; e < job.experts; e++) {
-        if (!exchange_expert(args, state, e, valid, start_ns))
+    for (uint32_t e = 0; e < job.experts; e += args.piece) {
+        const split_piece piece = piece_from(args, e);
+        if (!exchange_piece(args, state, piece, valid, start_ns))
             return false;
         if (threadIdx.x == 0)
-            count_expert(job, state, &at, &last);
+            count_piece(job, state, piece, &at, &last);
         if (!sync_channel(args, state, start_ns))
             return false;
     }
@@ -566,8 +590,8 @@ __device__ bool agree_on_splits(const symmem_cuda_splits_args &args, split_state
     return false;
 }
 
-__device__ void run_splits_by_experts(const symmem_cuda_splits_args &args, split_state *state,
-                                      uint64_t start_ns) {
+__device__ void run_splits_by_pieces(const symmem_cuda_splits_args &args, split_state *state,
+                                     uint64_t start_ns) {
     const symmem_cuda_splits_job &job = args.job;
     uint64_t at = 0; // of the first thread
     if (!agree_on_splits(args, state, start_ns))
@@ -581,17 +605,18 @@ __device__ void run_splits_by_experts(const symmem_cuda_splits_args &args, split
         }
     }
     begin_own_parts(job, state);
-    for (uint32_t e = 0; e < job.experts; e++) {
-        if (!exchange_expert(args, state, e, true, start_ns))
+    for (uint32_t e = 0; e < job.experts; e += args.piece) {
+        const split_piece piece = piece_from(args, e);
+        if (!exchange_piece(args, state, piece, true, start_ns))
             return;
         if (threadIdx.x == 0)
-            place_expert(job, state, &at);
+            place_piece(job, state, piece, &at);
         __syncthreads();
         if (state->wrong >= 0) {
             fail_corrupt_part(args, state);
             return;
         }
-        move_expert(job, state, e);
+        move_piece(job, state, piece);
         __syncthreads();
         if (!sync_channel(args, state, start_ns))
             return;
@@ -615,8 +640,8 @@ __device__ void run_splits(const symmem_cuda_splits_args &args, split_state *sta
     uint64_t start_ns = now_ns();
     if (args.after_barrier && !goes_on(args.signal, &start_ns))
         return;
-    if (args.way == SYMMEM_CUDA_SPLIT_EXPERTS)
-        run_splits_by_experts(args, state, start_ns);
+    if (args.way == SYMMEM_CUDA_SPLIT_PIECES)
+        run_splits_by_pieces(args, state, start_ns);
     else
         run_splits_at_once(args, state, start_ns);
 }

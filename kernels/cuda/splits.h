@@ -21,10 +21,9 @@
 /* How the ranks show each other their tables. It follows from values that are the same on all
  * ranks. */
 typedef enum symmem_cuda_split_way {
-    SYMMEM_CUDA_SPLIT_LINES, /* by LL lines to all ranks, one short round of each block */
-    SYMMEM_CUDA_SPLIT_TABLE, /* in the signal state, before a barrier of each block */
-    /* expert by expert through the channel's split table, by one block */
-    SYMMEM_CUDA_SPLIT_EXPERTS,
+    SYMMEM_CUDA_SPLIT_LINES,  /* by LL lines to all ranks, one short round of each block */
+    SYMMEM_CUDA_SPLIT_TABLE,  /* in the signal state, before a barrier of each block */
+    SYMMEM_CUDA_SPLIT_PIECES, /* some experts at a time, by one block */
 } symmem_cuda_split_way;
 
 typedef struct symmem_cuda_splits_job {
@@ -43,6 +42,7 @@ typedef struct symmem_cuda_splits_args {
     symmem_cuda_splits_job job;
     symmem_cuda_ll_layout rounds;
     uint64_t table_at; /* in a rank's signal state */
+    uint32_t piece;    /* experts that are published at a time */
     int32_t way;
     bool after_barrier; /* a barrier kernel has compared the calls */
     void *small_buffers[SYMMEM_CUDA_SMALL_RANKS];
@@ -69,7 +69,7 @@ SYMMEM_CUDA_BOTH size_t symmem_cuda_split_words(int32_t ranks, size_t experts) {
     return SYMMEM_CUDA_SPLIT_HEADER + 2 * (size_t)ranks * experts;
 }
 
-/* The channels that have a table for many experts in the signal state, and its words. */
+/* The channels that have a table for many experts in the signal state. */
 #define SYMMEM_CUDA_PARTS_CHANNELS SYMMEM_CUDA_SYNC_BLOCK_CHANNELS
 
 SYMMEM_CUDA_BOTH symmem_cuda_split_way symmem_cuda_split_way_of(int32_t ranks, size_t experts,
@@ -79,11 +79,24 @@ SYMMEM_CUDA_BOTH symmem_cuda_split_way symmem_cuda_split_way_of(int32_t ranks, s
     if (ranks > SYMMEM_CUDA_SMALL_RANKS || channel >= SYMMEM_CUDA_PARTS_CHANNELS ||
         experts > most || symmem_cuda_split_words(ranks, experts) > SYMMEM_CUDA_PARTS_WORDS ||
         symmem_cuda_split_words(ranks, experts) * (size_t)ranks > most)
-        return SYMMEM_CUDA_SPLIT_EXPERTS;
+        return SYMMEM_CUDA_SPLIT_PIECES;
     return symmem_cuda_split_words(ranks, experts) <= 2 * SYMMEM_CUDA_SHORT_UNITS &&
                    symmem_cuda_ll_warps(ranks, block_bytes, channel) > 0
                ? SYMMEM_CUDA_SPLIT_LINES
                : SYMMEM_CUDA_SPLIT_TABLE;
+}
+
+/* True for channels and ranks that have a table of SYMMEM_CUDA_PARTS_WORDS. Others have their split
+ * table, which takes one expert. */
+SYMMEM_CUDA_BOTH bool symmem_cuda_has_parts(int32_t ranks, int32_t channel) {
+    return channel < SYMMEM_CUDA_PARTS_CHANNELS &&
+           symmem_cuda_split_words(ranks, 1) <= SYMMEM_CUDA_PARTS_WORDS;
+}
+
+SYMMEM_CUDA_BOTH uint32_t symmem_cuda_split_piece(int32_t ranks, int32_t channel) {
+    return symmem_cuda_has_parts(ranks, channel)
+               ? (SYMMEM_CUDA_PARTS_WORDS - SYMMEM_CUDA_SPLIT_HEADER) / (2 * (uint32_t)ranks)
+               : 1;
 }
 
 SYMMEM_CUDA_BOTH uint64_t symmem_cuda_add_capped(uint64_t a, uint64_t b) {

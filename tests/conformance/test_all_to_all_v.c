@@ -181,7 +181,7 @@ static void many_experts(struct tk *t, int32_t channel, size_t experts) {
 }
 
 TK_TEST(all_to_all_v, many_experts, "SM-SPLIT-11", .needs = SPLITS, .max_ranks = 4) {
-    many_experts(t, 0, 1100);
+    many_experts(t, 0, 300);
     many_experts(t, 3, 101);
 }
 

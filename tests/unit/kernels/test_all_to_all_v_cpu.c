@@ -76,18 +76,15 @@ static symmem_status run(const shown *at_meeting, bool eager, bool tells, int32_
                         .wrong_splits = tells ? wrong_splits : NULL},
                .at_meeting = at_meeting,
                .blamed = -1};
-    const symmem_collective call = {.size = sizeof call,
-                                    .kind = SYMMEM_CALL_ALL_TO_ALL_V,
-                                    .dtype = SYMMEM_FLOAT32,
-                                    .in = own,
-                                    .out = out,
-                                    .in_row = 1,
-                                    .out_row = 1,
-                                    .splits = {.in = splits,
-                                               .out = results,
-                                               .experts = 1,
-                                               .in_rows = ROWS,
-                                               .out_rows = ROWS}};
+    const symmem_collective call = {
+        .size = sizeof call,
+        .kind = SYMMEM_CALL_ALL_TO_ALL_V,
+        .dtype = SYMMEM_FLOAT32,
+        .in = own,
+        .out = out,
+        .in_row = 1,
+        .out_row = 1,
+        .splits = {.in = splits, .out = results, .experts = 1, .in_rows = ROWS, .out_rows = ROWS}};
     symmem_status status = symmem_cpu_collective(&call, &w.comm);
     CU_ASSERT_EQUAL(out[ROWS * ROW_BYTES], 9);
     if (status == SYMMEM_OK) {
