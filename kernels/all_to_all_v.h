@@ -9,10 +9,11 @@
  *               by experts  part (p, e) is number e * world_size + p
  *             If splits.by_experts is false, the input's parts are numbered by ranks and those of
  *             out by experts. If it is true, the other way around. In both the parts follow each
- *             other, with two exceptions. in_offsets, which is there if and only if by_experts is
- *             true, says where the input's parts begin. If align is not 0, each expert's parts in out take a number of rows that is a
- *             multiple of align, and at least align; out is then ordered by experts.
- *             splits.out gets the number of rows of each part of out, then where each begins.
+ *             other, with two exceptions. in_offsets says where the input's parts begin; it is
+ *             there if and only if by_experts is true. If align is not 0, each expert's parts in
+ *             out take a number of rows that is a multiple of align, and at least align; out is
+ *             then ordered by experts. splits.out gets the number of rows of each part of out, then
+ *             where each begins.
  * Fields      dtype (its size only), in (in this rank's buffer; NULL without elements), out, in_row
  *             (elements of a row), out_row (experts), splits. count and offset are 0, because
  *             inputs may differ in length and position. in_row, out_row and dtype are the same on

@@ -45,9 +45,9 @@ static unsigned int block_count(const symmem_peers *peers, int32_t channel, int3
     return (unsigned int)(blocks > 1 ? blocks : 1);
 }
 
-static CUresult launch(const cuda_instance *instance, splits_launch *s, CUfunction kernel,
-                       unsigned int blocks, unsigned int threads, const cuda_arguments *args,
-                       CUstream native) {
+static CUresult launch_one(const cuda_instance *instance, splits_launch *s, CUfunction kernel,
+                           unsigned int blocks, unsigned int threads, const cuda_arguments *args,
+                           CUstream native) {
     cuda_plan_forget(&s->launch);
     const CUresult result =
         cuda_launch_kernel(instance, kernel, blocks, threads, args->all, native);
@@ -66,14 +66,14 @@ static CUresult enqueue_splits(cuda_instance *instance, cuda_launch *opaque, CUs
     if (s->args.after_barrier) {
         signal->phase = SYMMEM_CUDA_FIRST;
         const CUresult result =
-            launch(instance, s, s->barrier, 1, cuda_barrier_threads(signal->world_size),
-                   &(cuda_arguments){signal, sizeof *signal, signal}, native);
+            launch_one(instance, s, s->barrier, 1, cuda_barrier_threads(signal->world_size),
+                       &(cuda_arguments){signal, sizeof *signal, signal}, native);
         if (result != CUDA_SUCCESS)
             return result;
         signal->phase = SYMMEM_CUDA_LATER;
     }
-    return launch(instance, s, s->kernel, s->blocks, SYMMEM_CUDA_SPLIT_THREADS,
-                  &CUDA_ARGUMENTS(s->args), native);
+    return launch_one(instance, s, s->kernel, s->blocks, SYMMEM_CUDA_SPLIT_THREADS,
+                      &CUDA_ARGUMENTS(s->args), native);
 }
 
 static symmem_cuda_splits_job job_of(const symmem_peers *peers, const symmem_collective *call) {
@@ -100,8 +100,8 @@ static symmem_cuda_splits_job job_of(const symmem_peers *peers, const symmem_col
     return job;
 }
 
-static void prepare(const cuda_instance *instance, const symmem_peers *peers, int32_t channel,
-                    const symmem_collective *call, splits_launch *s) {
+static void prepare_splits(const cuda_instance *instance, const symmem_peers *peers,
+                           int32_t channel, const symmem_collective *call, splits_launch *s) {
     const cuda_kernels *kernels = &instance->devices[peers->device].kernels;
     const cuda_peers *own = peers->priv;
     const int32_t ranks = peers->world_size, channels = peers->channel_count;
@@ -135,6 +135,6 @@ symmem_status cuda_collective_splits(void *opaque, const symmem_peers *peers, in
     if (plan != NULL && plan->kernel != NULL)
         return cuda_launch_planned(instance, peers, channel, exec, plan, call->name);
     splits_launch s = {.launch = {.plan = plan}};
-    prepare(instance, peers, channel, call, &s);
+    prepare_splits(instance, peers, channel, call, &s);
     return cuda_launch_run(instance, peers, -1, channel, exec, &s.launch);
 }

@@ -92,8 +92,8 @@ static range piece_from(const exchange *x, size_t first) {
     return (range){first, first + (left < x->piece ? left : x->piece)};
 }
 
-/* Publishes parts without rows if the splits are wrong. Somebody may change them meanwhile: then
- * the peers find parts that cannot be. */
+/* Publishes parts without rows if the splits are wrong. If the program changes them
+ * meanwhile, the peers find parts that cannot be. */
 static void publish(const exchange *x, const range *piece, bool valid) {
     const symmem_collective *call = x->call;
     const size_t experts = call->splits.experts;
@@ -184,7 +184,7 @@ static void place_ranks(exchange *x) {
     }
 }
 
-static symmem_status corrupt(const exchange *x, size_t rank, uint64_t value) {
+static symmem_status corrupt_part(const exchange *x, size_t rank, uint64_t value) {
     symmem_cpu_comm *comm = x->comm;
     return comm->corrupt != NULL ? comm->corrupt(comm, (int32_t)rank, value) : SYMMEM_CORRUPT;
 }
@@ -204,7 +204,7 @@ static symmem_status move_part(const exchange *x, const range *piece, size_t ran
         if (at > splits->out_rows || part.rows > splits->out_rows - at ||
             part.begin > x->comm->buffer_bytes || part.begin % symmem_cpu_width(call) != 0 ||
             (x->row_bytes > 0 && part.rows > left / x->row_bytes))
-            return corrupt(x, rank, part.rows);
+            return corrupt_part(x, rank, part.rows);
         symmem_cpu_move((char *)call->out + at * x->row_bytes,
                         symmem_cpu_at(x->comm, (int32_t)rank, part.begin),
                         part.rows * x->row_bytes);
@@ -266,7 +266,7 @@ static symmem_status find_failed_check(const exchange *x) {
         if (fault == SYMMEM_SPLIT_OK)
             continue;
         if (fault >= SYMMEM_SPLIT_FAULT_COUNT)
-            return corrupt(x, (size_t)rank, fault);
+            return corrupt_part(x, (size_t)rank, fault);
         const uint64_t allowed = __atomic_load_n(&words[1], __ATOMIC_RELAXED);
         const uint64_t found = __atomic_load_n(&words[2], __ATOMIC_RELAXED);
         /* All ranks must have read the words before the next operation writes them. */
@@ -283,7 +283,7 @@ static symmem_status find_failed_check(const exchange *x) {
     return SYMMEM_OK;
 }
 
-static symmem_status agree(const exchange *x, const split_check *check) {
+static symmem_status agree_on_splits(const exchange *x, const split_check *check) {
     uint64_t *words = x->comm->split_table(x->comm, x->comm->rank);
     words[0] = (uint64_t)check->fault;
     words[1] = check->allowed;
@@ -320,7 +320,7 @@ symmem_status symmem_cpu_all_to_all_v(const symmem_collective *call, symmem_cpu_
     split_check check;
     symmem_status status = check_all(&x, &check);
     if (status == SYMMEM_OK)
-        status = agree(&x, &check);
+        status = agree_on_splits(&x, &check);
     if (status == SYMMEM_OK)
         status = move_all(&x);
     return status == SYMMEM_OK ? comm->barrier(comm) : status;

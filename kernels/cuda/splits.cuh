@@ -320,7 +320,7 @@ __device__ bool parts_can_be(const symmem_cuda_splits_job &job, split_state *sta
 
 // --- moves ----------------------------------------------------------------------------
 
-// A share of the moves: of the items of all parts, each warp takes those of its turn.
+// A share of the moves: of the items of all parts, each warp takes every warps-th one.
 struct split_turn {
     uint32_t warp, warps, first; // the first item of the next part
 

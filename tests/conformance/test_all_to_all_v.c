@@ -323,7 +323,7 @@ TK_TEST(all_to_all_v, missing_rank, "SM-COLL-08", .needs = SPLITS, .ranks = {2, 
     split_expect(t, x, "after a reset");
 }
 
-/* Barriers around an operation that fails, or that meets a rank which fails at any of its steps. */
+/* Barriers around an operation that fails, or in which a rank fails at any of its steps. */
 TK_TEST(all_to_all_v, fails_at_each_meeting, "SM-COLL-12", .needs = SPLITS, .ranks = {2, 4}) {
     struct split_case *x = split_begin(t, tk_world_group(t));
     uint64_t state = t->seed;

@@ -5,7 +5,7 @@
 #include "case_help.h"
 #include "split_help.h"
 
-/* Splits with room for all, which a case then spoils. */
+/* Splits with room for all, which a case then makes wrong. */
 static void drawn(struct split_case *x, uint64_t *state, enum split_form form) {
     x->form = form;
     x->experts = form == SPLIT_FLAT ? 1 : 2;
@@ -176,11 +176,11 @@ TK_TEST(all_to_all_v, wrong_splits_without_checks, "SM-SPLIT-08,SM-SPLIT-09", .n
 
 /* --- arguments ------------------------------------------------------------------------------ */
 
-/* The call is refused after `spoil` has changed its tensors. */
-#define REFUSED_IF(spoil_, status_)                                                                \
+/* The call is refused after `change` has changed its tensors. */
+#define REFUSED_IF(change_, status_)                                                               \
     do {                                                                                           \
         split_tensors_set(x, &s);                                                                  \
-        spoil_;                                                                                    \
+        change_;                                                                                   \
         TK_FAILS(t, status_, split_call(x, &s, NULL));                                             \
         TK_EQ_STR(t, split_name(x), last_record().operation);                                      \
     } while (0)
