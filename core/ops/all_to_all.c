@@ -6,19 +6,19 @@
 #include <stdlib.h>
 
 /* The splits of one call, for as long as it may run. */
-typedef struct splits {
+typedef struct kept_splits {
     atomic_int references;
     size_t numbers[]; /* world_size of the input, world_size of the output */
-} splits;
+} kept_splits;
 
 static void retain_splits(void *object) {
-    splits *kept = object;
+    kept_splits *kept = object;
     /* relaxed: who retains has a reference already */
     atomic_fetch_add_explicit(&kept->references, 1, memory_order_relaxed);
 }
 
 static void release_splits(void *object) {
-    splits *kept = object;
+    kept_splits *kept = object;
     /* release, acquire: pairs with the other releases; the last one frees what all have read */
     if (atomic_fetch_sub_explicit(&kept->references, 1, memory_order_acq_rel) == 1)
         free(kept);
@@ -64,7 +64,7 @@ static symmem_status run_all_to_all(sm_collective_op *call, const sm_tensor *in,
                                     const size_t *in_splits, const sm_tensor *out,
                                     const size_t *out_splits) {
     size_t world_size = (size_t)call->link->group->world_size;
-    splits *kept = malloc(sizeof *kept + 2 * world_size * sizeof kept->numbers[0]);
+    kept_splits *kept = malloc(sizeof *kept + 2 * world_size * sizeof kept->numbers[0]);
     if (kept == NULL)
         return sm_fail(SYMMEM_OUT_OF_MEMORY, call->name, "", "no memory for the splits");
     atomic_init(&kept->references, 1);
