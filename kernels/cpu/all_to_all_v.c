@@ -202,7 +202,7 @@ static symmem_status move_part(const exchange *x, const range *piece, size_t ran
         const uint64_t left =
             part.begin <= x->comm->buffer_bytes ? x->comm->buffer_bytes - part.begin : 0;
         if (at > splits->out_rows || part.rows > splits->out_rows - at ||
-            part.begin > x->comm->buffer_bytes || part.begin % symmem_cpu_width(call) != 0 ||
+            part.begin % symmem_cpu_width(call) != 0 ||
             (x->row_bytes > 0 && part.rows > left / x->row_bytes))
             return corrupt_part(x, rank, part.rows);
         symmem_cpu_move((char *)call->out + at * x->row_bytes,
