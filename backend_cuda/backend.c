@@ -8,6 +8,7 @@
 #include "product/blas.h"
 #include "backend.h"
 #include "collective/collective.h"
+#include "collective/splits.h"
 #include "collective/copy.h"
 #include "collective/local.h"
 #include "driver/clock.h"
@@ -343,6 +344,7 @@ static const symmem_multicast_ops cuda_multicast_ops = {
 static const symmem_collective_ops cuda_collective_ops = {
     .size = sizeof(symmem_collective_ops),
     .run = cuda_collective,
+    .run_splits = cuda_collective_splits,
 };
 
 const symmem_matmul_ops cuda_matmul_ops = {

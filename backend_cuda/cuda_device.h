@@ -33,6 +33,7 @@
 #include "stream/stream.h"
 /* Kernels on given pointers. */
 #include "collective/collective.h"
+#include "collective/splits.h"
 #include "signal/peers.h"
 #include "signal/signal.h"
 

@@ -52,6 +52,7 @@ typedef struct cuda_kernels {
     CUfunction moves[2];                        /* by LL, in long and in short rounds */
     CUfunction chunked_moves;
     CUfunction store_words, composite_move;
+    CUfunction splits; /* all-to-alls with splits in memory */
     cuda_local_kernels local;
 } cuda_kernels;
 

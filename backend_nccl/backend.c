@@ -155,6 +155,7 @@ static const symmem_collective_ops collective_ops = {
     .size = sizeof(symmem_collective_ops),
     .run = cuda_collective,
     .run_apart = nccl_collective_apart,
+    .run_splits = cuda_collective_splits,
 };
 
 static const symmem_group_ops group_ops = {

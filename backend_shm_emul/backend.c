@@ -257,6 +257,7 @@ static const symmem_multicast_ops multicast_ops = {
 static const symmem_collective_ops collective_ops = {
     .size = sizeof(symmem_collective_ops),
     .run = shm_collective,
+    .run_splits = shm_collective,
 };
 
 static const symmem_matmul_ops matmul_ops = {

@@ -56,6 +56,18 @@ static symmem_status mismatch(symmem_cpu_comm *comm, int32_t rank, uint64_t own,
     return SYMMEM_MISMATCH;
 }
 
+static symmem_status wrong_splits(symmem_cpu_comm *comm, int32_t rank, symmem_status status,
+                                  const char *stage, uint64_t allowed, uint64_t found) {
+    run_state *state = (run_state *)comm;
+    symmem_fault *fault = state->fault_p;
+    shm_wait_fault(&state->wait, status, rank, -1, fault);
+    fault->stage = stage;
+    fault->own = fault->other = (symmem_call_id){.kind = SYMMEM_CALL_ALL_TO_ALL_V};
+    fault->own.count = allowed;
+    fault->other.count = found;
+    return status;
+}
+
 static symmem_status collective_corrupt(symmem_cpu_comm *comm, int32_t rank, uint64_t value) {
     run_state *state = (run_state *)comm;
     shm_wait_fault(&state->wait, SYMMEM_CORRUPT, rank, -1, state->fault_p);
@@ -77,6 +89,7 @@ static symmem_status run_collective(const shm_op *op, symmem_error_record *recor
                                    .barrier = sync,
                                    .split_table = split_table,
                                    .mismatch = mismatch,
+                                   .wrong_splits = wrong_splits,
                                    .corrupt = collective_corrupt,
                                    .eager_bytes = shm_eager_bytes(op->u.collective.channel),
                                    .eager_buffer = eager_buffer_of};
@@ -84,7 +97,8 @@ static symmem_status run_collective(const shm_op *op, symmem_error_record *recor
     state.fault_p = &fault;
     shm_sync_prepare(op->instance, peers, op->u.collective.call.name, op->u.collective.channel,
                      op->u.collective.timeout_ms, &state.wait);
-    if (op->u.collective.call.count > BRIEF_COUNT || op->u.collective.call.in_splits != NULL)
+    if (op->u.collective.call.count > BRIEF_COUNT || op->u.collective.call.in_splits != NULL ||
+        op->u.collective.call.kind == SYMMEM_CALL_ALL_TO_ALL_V)
         state.wait.start_ns = shm_now_ns(op->instance->clock);
     symmem_status status = run_unless_poisoned(&op->u.collective.call, &state);
     shm_failpoint_notify(peers->host, "shm.collective.done*");

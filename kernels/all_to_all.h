@@ -18,8 +18,8 @@
  * After       Barrier: a rank that returns may overwrite its input.
  * Aliasing    out overlaps no rank's input.
  * Failure     out is undefined, except after MISMATCH.
- * Source      PyTorch symm_mem::all_to_all_vdev, which has the splits on the device and outputs the
- *             receiver's splits, and torch.distributed.all_to_all_single, which counts rows.
+ * Source      torch.distributed.all_to_all_single, which counts rows. all_to_all_v.h has the splits
+ *             in memory.
  */
 #ifndef SYMMEM_KERNELS_ALL_TO_ALL_H
 #define SYMMEM_KERNELS_ALL_TO_ALL_H

@@ -90,7 +90,7 @@ static inline void flat_without(flat_backend *flat, uint64_t capabilities) {
     if (gone & SYMMEM_CAP_WORLD)
         gone |= SYMMEM_CAP_REACH;
     if (gone & SYMMEM_CAP_COLLECTIVES)
-        gone |= SYMMEM_CAP_COLLECTIVES_APART;
+        gone |= SYMMEM_CAP_COLLECTIVES_APART | SYMMEM_CAP_SPLITS;
     flat->head.flags &= ~gone;
 #define FLAT_DROP_GROUP(group_, entry, name, need)                                                 \
     if ((gone & flat_capability(#group_)) != 0)                                                    \
@@ -103,6 +103,8 @@ static inline void flat_without(flat_backend *flat, uint64_t capabilities) {
         flat->stream_wrap = NULL;
     if (gone & SYMMEM_CAP_COLLECTIVES_APART)
         flat->collective_apart = NULL;
+    if (gone & SYMMEM_CAP_SPLITS)
+        flat->collective_splits = NULL;
 }
 
 #endif

@@ -87,6 +87,7 @@ static const struct {
     {"symmem_fast_chunks_moves", offsetof(cuda_kernels, chunked_moves)},
     {"symmem_store_words", offsetof(cuda_kernels, store_words)},
     {"symmem_composite_move", offsetof(cuda_kernels, composite_move)},
+    {"symmem_all_to_all_v", offsetof(cuda_kernels, splits)},
     {"symmem_product_f32", offsetof(cuda_kernels, local.product[SYMMEM_FLOAT32])},
     {"symmem_product_f64", offsetof(cuda_kernels, local.product[SYMMEM_FLOAT64])},
     {"symmem_product_f16", offsetof(cuda_kernels, local.product[SYMMEM_FLOAT16])},

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "all_to_all_v.h"
 #include "inflight/inflight.h"
 #include "stream/event.h"
 #include "driver/clock.h"
@@ -34,6 +35,15 @@ _Static_assert(sizeof(symmem_call_id) == sizeof(((symmem_cuda_fault *)0)->other)
                "a call as the device sees it");
 _Static_assert(SYMMEM_MAX_WORLD_SIZE == SYMMEM_CUDA_MAX_RANKS, "both count the same ranks");
 
+/* What fail_splits of kernels/cuda/splits.cuh leaves: the fault, the number found and the number
+ * allowed. */
+static void describe_splits(const uint32_t *words, symmem_fault *fault) {
+    fault->own.kind = fault->other.kind = SYMMEM_CALL_ALL_TO_ALL_V;
+    fault->stage = symmem_split_stage((symmem_split_fault)words[1]);
+    memcpy(&fault->other.count, &words[2], sizeof fault->other.count);
+    memcpy(&fault->own.count, &words[4], sizeof fault->own.count);
+}
+
 symmem_status cuda_take_fault(const cuda_signal_op *signal, symmem_error_record *record_p) {
     if (signal->peers == NULL)
         return cuda_take_chunk_fault(signal, record_p);
@@ -58,6 +68,8 @@ symmem_status cuda_take_fault(const cuda_signal_op *signal, symmem_error_record 
         if (fault.other.kind == SYMMEM_CALL_ALL_TO_ALL && fault.own.kind == fault.other.kind)
             fault.own.count = found->actual; /* their splits, which no call id has */
     }
+    if (fault.status == SYMMEM_INVALID_ARGUMENT || fault.status == SYMMEM_OUT_OF_RANGE)
+        describe_splits(found->other, &fault);
     /* From now on the next launch of the same graph may write there, all of it. */
     __atomic_store_n(&found->code, 0, __ATOMIC_RELEASE);
     __atomic_store_n(&found->claimed, 0, __ATOMIC_RELEASE);

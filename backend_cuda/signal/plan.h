@@ -3,7 +3,7 @@
 #ifndef SYMMEM_BACKEND_CUDA_PLAN_H
 #define SYMMEM_BACKEND_CUDA_PLAN_H
 
-#include "cuda/collective.h"
+#include "cuda/splits.h"
 #include "signal/signal.h"
 
 /* One kernel, ready but for what differs from call to call: the fault, the limit, the stream. */
@@ -19,6 +19,7 @@ typedef struct cuda_plan {
         symmem_cuda_fast_args fast;
         symmem_cuda_ll_args ll;
         symmem_cuda_moves_args moves;
+        symmem_cuda_splits_args splits;
     } arguments;
 } cuda_plan;
 

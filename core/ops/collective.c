@@ -3,6 +3,7 @@
 #include "ops/collective.h"
 #include "backend/query.h"
 #include "backend/registry.h"
+#include "backend/table.h"
 #include "rendezvous/handle.h"
 #include "rendezvous/link_poison.h"
 
@@ -53,11 +54,16 @@ symmem_status sm_collective_begin(sm_collective_op *op, const char *name, symmem
     op->call.size = sizeof op->call;
     op->call.name = name;
     op->call.kind = kind;
-    bool composed = kind >= SYMMEM_CALL_LOW_CONTENTION_ALL_GATHER;
+    bool composed =
+        kind >= SYMMEM_CALL_LOW_CONTENTION_ALL_GATHER && kind != SYMMEM_CALL_ALL_TO_ALL_V;
     if (!composed && !sm_backend_has(op->link->context, SYMMEM_CAP_COLLECTIVES)) {
         return sm_fail(SYMMEM_UNSUPPORTED, name, "", "the backend has no collectives");
     }
-    status = sm_signal_check_channel(op->link, channel, name);
+    if (kind == SYMMEM_CALL_ALL_TO_ALL_V)
+        status = sm_need_capability(op->link->context, SYMMEM_CAP_SPLITS, name,
+                                    "collectives with splits in memory");
+    if (status == SYMMEM_OK)
+        status = sm_signal_check_channel(op->link, channel, name);
     if (status == SYMMEM_OK)
         status = sm_stream_fits(op->link->context, stream, op->link->device, name);
     if (status == SYMMEM_OK)
@@ -177,7 +183,7 @@ symmem_status sm_collective_run(sm_collective_op *op, const sm_tensor *in, const
     sm_refs refs;
     int32_t device;
     /* Forms are told apart by it, and an empty tensor's address is not the same on all ranks. */
-    if (op->call.count == 0 && op->call.in_splits == NULL)
+    if (op->call.count == 0 && op->call.in_splits == NULL && op->call.splits.in == NULL)
         op->call.in = NULL;
     sm_refs_init(&refs, op->link);
     symmem_status status = sm_context_point(op->link->context, op->name, "collective.before");
@@ -185,6 +191,8 @@ symmem_status sm_collective_run(sm_collective_op *op, const sm_tensor *in, const
         status = cover_tensor(op, &refs, in);
     if (status == SYMMEM_OK)
         status = cover_tensor(op, &refs, out);
+    if (status == SYMMEM_OK)
+        status = cover_tensor(op, &refs, op->more);
     if (status == SYMMEM_OK)
         status = sm_refs_device(&refs, op->link->context, op->name, op->link->device, &device);
     if (op->keep.object != NULL)

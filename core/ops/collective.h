@@ -17,6 +17,7 @@ typedef struct sm_collective_op {
     symmem_collective call;
     uint64_t detail; /* of the call id, beyond what `call` shows */
     symmem_ref keep; /* what the operation needs until it has run; object NULL: nothing more */
+    const sm_tensor *more; /* as those of sm_collective_run; NULL: none */
     /* Of kinds that the backend has no collective for; see sm_parts. */
     symmem_status (*compose)(const sm_channel_op *op, const symmem_exec *exec, bool capturing);
     const void *plan;

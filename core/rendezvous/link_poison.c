@@ -51,6 +51,22 @@ static void describe_mismatch(const symmem_fault *fault, char *message, size_t c
              alike ? " with another offset, root, shape or split" : "", alike ? "too" : own);
 }
 
+/* True for splits that all ranks have found wrong before anything was moved. */
+static bool is_wrong_split(const symmem_fault *fault) {
+    return (fault->status == SYMMEM_INVALID_ARGUMENT || fault->status == SYMMEM_OUT_OF_RANGE) &&
+           fault->own.kind == SYMMEM_CALL_ALL_TO_ALL_V;
+}
+
+static void describe_wrong_split(const symmem_fault *fault, char *message, size_t capacity) {
+    const char *what = fault->stage != NULL ? fault->stage : "splits";
+    if (fault->status == SYMMEM_OUT_OF_RANGE)
+        snprintf(message, capacity, "rank %d: %s needs %" PRIu64 " rows, there are %" PRIu64,
+                 fault->failed_rank, what, fault->other.count, fault->own.count);
+    else
+        snprintf(message, capacity, "rank %d: %s holds %" PRId64 ", at least %" PRIu64 " is needed",
+                 fault->failed_rank, what, (int64_t)fault->other.count, fault->own.count);
+}
+
 static void describe_fault(const symmem_fault *fault, uint32_t missing_count, int32_t world_size,
                            char *message, size_t capacity) {
     char ranks[128];
@@ -78,6 +94,10 @@ static void describe_fault(const symmem_fault *fault, uint32_t missing_count, in
         describe_mismatch(fault, message, capacity);
         return;
     default:
+        if (is_wrong_split(fault)) {
+            describe_wrong_split(fault, message, capacity);
+            return;
+        }
         if (sm_status_known(fault->status))
             snprintf(message, capacity, "%s", symmem_status_text(fault->status));
         else
@@ -104,7 +124,7 @@ static void build_record(const sm_link *link, const symmem_fault *fault,
     record->elapsed_ns = fault->elapsed_ns;
     record->missing_count = count_missing(fault);
     memcpy(record->missing, fault->missing, sizeof record->missing);
-    if (fault->status == SYMMEM_MISMATCH) {
+    if (fault->status == SYMMEM_MISMATCH || is_wrong_split(fault)) {
         record->expected = fault->own.count;
         record->actual = fault->other.count;
     }
@@ -164,7 +184,7 @@ void sm_link_signal_failed(const symmem_peers *peers, const symmem_fault *fault,
     pthread_mutex_lock(&link->lock);
     /* All ranks see that their calls differ, at a point where no work is half done. */
     bool calls_differ = fault->status == SYMMEM_MISMATCH && fault->own.kind != SYMMEM_CALL_NONE;
-    bool first = !calls_differ && set_poison(link, &record);
+    bool first = !calls_differ && !is_wrong_split(fault) && set_poison(link, &record);
     pthread_mutex_unlock(&link->lock);
     keep_for_caller(link, fault, &record);
     if (first)

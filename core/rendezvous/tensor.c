@@ -233,6 +233,7 @@ static const char *const call_names[SYMMEM_CALL_KIND_COUNT] = {
     [SYMMEM_CALL_MULTIMEM_ALL_GATHER] = "multimem_all_gather",
     [SYMMEM_CALL_FUSED_ALL_GATHER_MATMUL] = "fused_all_gather_matmul",
     [SYMMEM_CALL_FUSED_MATMUL_REDUCE_SCATTER] = "fused_matmul_reduce_scatter",
+    [SYMMEM_CALL_ALL_TO_ALL_V] = "all_to_all_v",
     [SYMMEM_CALL_LOW_CONTENTION_REDUCE_SCATTER] = "low_contention_reduce_scatter",
     [SYMMEM_CALL_LOW_CONTENTION_ALL_GATHER] = "low_contention_all_gather",
     [SYMMEM_CALL_LOW_CONTENTION_ALL_GATHER_CE_MULTICAST] = "low_contention_all_gather_ce_multicast",

@@ -51,6 +51,9 @@ static symmem_status call_backend(const sm_channel_op *op, void *stream, uint64_
         if (!link->within_direct_access)
             return backend->collective_apart(instance, &link->peers, op->channel, op->collective,
                                              &exec);
+        if (op->collective->kind == SYMMEM_CALL_ALL_TO_ALL_V)
+            return backend->collective_splits(instance, &link->peers, op->channel, op->collective,
+                                              &exec);
         return backend->collective(instance, &link->peers, op->channel, op->collective, &exec);
     }
 }

@@ -10,7 +10,7 @@
 symmem_status sm_handle_bounds(const symmem_handle *handle, const char *operation, size_t offset,
                                size_t bytes);
 
-/* References to the memory that must stay until an operation ends: at most a link and two
+/* References to the memory that must stay until an operation ends: at most a link and three
  * allocations, or the five allocations of a matrix product. */
 typedef struct sm_refs {
     symmem_ref refs[6];

@@ -19,6 +19,8 @@ static symmem_status dispatch(const symmem_collective *call, symmem_cpu_comm *co
         return symmem_cpu_broadcast(call, comm);
     case SYMMEM_CALL_ALL_TO_ALL:
         return symmem_cpu_all_to_all(call, comm);
+    case SYMMEM_CALL_ALL_TO_ALL_V:
+        return symmem_cpu_all_to_all_v(call, comm);
     case SYMMEM_CALL_MULTIMEM_ALL_REDUCE:
         return symmem_cpu_multimem_all_reduce(call, comm);
     case SYMMEM_CALL_MULTIMEM_ONE_SHOT_ALL_REDUCE:

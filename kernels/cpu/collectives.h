@@ -12,6 +12,7 @@ extern "C" {
 
 symmem_status symmem_cpu_all_gather(const symmem_collective *call, symmem_cpu_comm *comm);
 symmem_status symmem_cpu_all_to_all(const symmem_collective *call, symmem_cpu_comm *comm);
+symmem_status symmem_cpu_all_to_all_v(const symmem_collective *call, symmem_cpu_comm *comm);
 symmem_status symmem_cpu_broadcast(const symmem_collective *call, symmem_cpu_comm *comm);
 symmem_status symmem_cpu_low_contention_reduce_scatter(const symmem_collective *call,
                                                        symmem_cpu_comm *comm);

@@ -45,9 +45,15 @@ struct symmem_cpu_comm {
      * again, all ranks have passed a barrier since they read it. */
     size_t eager_bytes;
     void *(*eager_buffer)(const symmem_cpu_comm *comm, int32_t rank);
+    /* Optional. Fails an all_to_all_v with `status`, which poisons nothing. Every rank has found
+     * that `rank` has wrong splits, and no rank enters another barrier. symmem_fault says what the
+     * other arguments are. */
+    symmem_status (*wrong_splits)(symmem_cpu_comm *comm, int32_t rank, symmem_status status,
+                                  const char *stage, uint64_t allowed, uint64_t found);
 };
 
-#define SYMMEM_CPU_SPLIT_TABLE_WORDS(world_size) ((size_t)(world_size) + 3)
+/* Of all_to_all_v four words for the check, and two for each rank. */
+#define SYMMEM_CPU_SPLIT_TABLE_WORDS(world_size) (2 * (size_t)(world_size) + 4)
 
 /* Returns the address of rank's symmetric argument. */
 static inline char *symmem_cpu_at(const symmem_cpu_comm *comm, int32_t rank, size_t offset) {

@@ -354,6 +354,8 @@ extern "C" __global__ void __launch_bounds__(SYMMEM_CUDA_COLLECTIVE_THREADS)
         symmem_cuda_move(args.segment, own_lane(), all_lanes());
 }
 
+#include "cuda/splits.cuh"
+
 #include "cuda/allreduce_fast.cuh"
 
 #include "cuda/product.cu"

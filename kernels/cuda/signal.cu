@@ -25,10 +25,12 @@ constexpr uint32_t CALL_NONE = 0;
 // Negated symmem_status values.
 enum code : uint32_t {
     OK = 0,
+    INVALID_ARGUMENT = 1,
     NOT_INITIALIZED = 2,
     TIMEOUT = 6,
     PEER_LOST = 7,
     MISMATCH = 8,
+    OUT_OF_RANGE = 10,
     POISONED = 13,
     CORRUPT = 28
 };
@@ -239,6 +241,11 @@ __device__ symmem_cuda_state *state_of(const symmem_cuda_signal_args &args) {
         args, args.rank, symmem_cuda_state_at(args.world_size, args.channel_count, args.channel)));
 }
 
+// Returns false for what every rank has found before anything was moved.
+__device__ bool poisons(uint32_t code) {
+    return code != MISMATCH && code != INVALID_ARGUMENT && code != OUT_OF_RANGE;
+}
+
 // Called by one thread after a failure. It tells the peers, then the host. With several blocks the
 // first failure is the operation's. Its block claims the record before others see the poison that
 // follows. If a graph was launched again before the host looked, the first failure stays.
@@ -249,7 +256,7 @@ __device__ void fail(const symmem_cuda_signal_args &args, op_result *result) {
         store_state(&state_of(args)->failed, args.stream);
     if (result->code == TIMEOUT || result->code == PEER_LOST)
         name_late_rank(result);
-    if (result->code != MISMATCH)
+    if (poisons(result->code))
         store_release(word_at(args, args.rank, 0), 1);
     if (!first)
         return;

@@ -19,7 +19,10 @@
  *                               owner's epoch; for the first channels only
  *   numbers  [channel][warp]    the number of the owner's last LL round; only the owner accesses it
  *   rounds   [channel][parity][source][warp]  lines that `source` pushes, ll.cuh; only the owner
- * reads chunks   of the first channel, if two ranks share much memory, chunks.cuh Epochs and round
+ *                               reads
+ *   chunks   of the first channel, if two ranks share much memory, chunks.cuh
+ *   parts    [channel]          the owner's table of splits.h, for the first channels only
+ * Epochs and round
  * numbers live here and never in an argument, so that a captured operation can be replayed. They
  * wrap, and epochs are compared by their difference. A line's flag is its round number. The slot
  * held the flag of two rounds before.
@@ -251,6 +254,8 @@ SYMMEM_CUDA_BOTH size_t symmem_cuda_rounds_at(int32_t world_size, int32_t channe
 #define SYMMEM_CUDA_CHUNK_SLOTS 4
 #define SYMMEM_CUDA_CHUNK_LINE 128
 #define SYMMEM_CUDA_CHUNKED_BLOCK ((size_t)8 << 20) /* smaller memory has no chunks */
+/* The table of an all-to-all with splits in memory, splits.h; for the first channels only. */
+#define SYMMEM_CUDA_PARTS_WORDS 1024
 
 SYMMEM_CUDA_BOTH size_t symmem_cuda_chunks_at(int32_t world_size, int32_t channel_count,
                                               size_t block_bytes) {
@@ -263,13 +268,22 @@ SYMMEM_CUDA_BOTH bool symmem_cuda_has_chunks(int32_t world_size, size_t block_by
     return world_size == 2 && block_bytes >= SYMMEM_CUDA_CHUNKED_BLOCK;
 }
 
-SYMMEM_CUDA_BOTH size_t symmem_cuda_signal_size(int32_t world_size, int32_t channel_count,
-                                                size_t block_bytes) {
+SYMMEM_CUDA_BOTH size_t symmem_cuda_parts_at(int32_t world_size, int32_t channel_count,
+                                             size_t block_bytes, int32_t channel) {
     const size_t of_block =
         2 * SYMMEM_CUDA_CHUNK_LINE + SYMMEM_CUDA_CHUNK_SLOTS * SYMMEM_CUDA_CHUNK_BYTES;
     return symmem_cuda_chunks_at(world_size, channel_count, block_bytes) +
            (symmem_cuda_has_chunks(world_size, block_bytes) ? SYMMEM_CUDA_CHUNK_BLOCKS * of_block
-                                                            : 0);
+                                                            : 0) +
+           sizeof(uint64_t) * SYMMEM_CUDA_PARTS_WORDS * (size_t)channel;
+}
+
+SYMMEM_CUDA_BOTH size_t symmem_cuda_signal_size(int32_t world_size, int32_t channel_count,
+                                                size_t block_bytes) {
+    const int32_t channels = channel_count < SYMMEM_CUDA_SYNC_BLOCK_CHANNELS
+                                 ? channel_count
+                                 : SYMMEM_CUDA_SYNC_BLOCK_CHANNELS;
+    return symmem_cuda_parts_at(world_size, channel_count, block_bytes, channels);
 }
 
 #endif

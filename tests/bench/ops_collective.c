@@ -71,6 +71,31 @@ static symmem_status all_to_all_splits(bench_rank *self) {
                                  BENCH_ON_CHANNEL);
 }
 
+/* Equal parts of rows of one element, by splits in the device's memory, with what comes beside
+ * them. */
+static bool make_splits(bench_rank *self) {
+    int64_t splits[SYMMEM_MAX_WORLD_SIZE];
+    const size_t ranks = (size_t)self->ranks;
+    for (size_t rank = 0; rank < ranks; rank++)
+        splits[rank] = (int64_t)(self->count / ranks);
+    self->factor = bench_private_memory(self, 3 * ranks * sizeof splits[0]);
+    if (self->factor == NULL)
+        return false;
+    bench_set_tensor(&self->factor_tensor, SYMMEM_INT64, self->factor, self->factor_shape, ranks);
+    bench_set_tensor(&self->scale_tensor, SYMMEM_INT64, (int64_t *)self->factor + ranks,
+                     self->scale_shape, 2 * ranks);
+    self->scale_tensor.ndim = 2;
+    self->scale_shape[0] = 2;
+    self->scale_shape[1] = (int64_t)ranks;
+    return symmem_copy(self->context, self->factor, splits, ranks * sizeof splits[0], NULL) ==
+               SYMMEM_OK ||
+           bench_failed(self, "copy");
+}
+
+BENCH_ONCE(all_to_all_v,
+           symmem_all_to_all_v(self->handle, &self->in_tensor, &self->factor_tensor,
+                               &self->out_tensor, &self->scale_tensor, BENCH_ON_CHANNEL))
+
 static double of_root(const bench_rank *self, size_t index) {
     (void)self;
     return bench_pattern(0, index);
@@ -114,5 +139,7 @@ const bench_op bench_collective_ops[] = {
              .expected = exchanged),
     BENCH_OP("all_to_all_splits", all_to_all_splits, .flags = BENCH_IN_SYMMETRIC,
              .scale = BENCH_PARTS, .expected = exchanged),
+    BENCH_OP("all_to_all_v", all_to_all_v, .flags = BENCH_IN_SYMMETRIC, .scale = BENCH_PARTS,
+             .prepare = make_splits, .expected = exchanged),
     {.name = NULL},
 };

@@ -80,7 +80,8 @@ extern "C" {
 /* Flag: a peer's memory is reached also while that peer is stopped or makes no call. Without the
  * group reach it always is, and the flag need not be set. */
 #define SYMMEM_CAP_PASSIVE (1ull << 18)
-#define SYMMEM_CAP_ALL ((1ull << 19) - 1)
+#define SYMMEM_CAP_SPLITS (1ull << 19) /* collective->run_splits */
+#define SYMMEM_CAP_ALL ((1ull << 20) - 1)
 #define SYMMEM_CAP_FLAGS                                                                           \
     (SYMMEM_CAP_HOST_ACCESS | SYMMEM_CAP_OVERLAP | SYMMEM_CAP_THREAD_RANKS |                       \
      SYMMEM_CAP_PROCESS_RANKS | SYMMEM_CAP_DIRECT_ACCESS | SYMMEM_CAP_CROSS_HOST |                 \
@@ -123,6 +124,7 @@ typedef enum symmem_call_kind {
     SYMMEM_CALL_LOW_CONTENTION_ALL_GATHER_CE_MULTICAST,
     SYMMEM_CALL_FUSED_ALL_GATHER_MATMUL,
     SYMMEM_CALL_FUSED_MATMUL_REDUCE_SCATTER,
+    SYMMEM_CALL_ALL_TO_ALL_V, /* of run_splits */
     SYMMEM_CALL_KIND_COUNT
 } symmem_call_kind;
 
@@ -146,8 +148,11 @@ typedef struct symmem_fault {
     uint64_t elapsed_ns; /* since the operation began to run */
     /* Bit r: group rank r did not come in time. TIMEOUT and PEER_LOST; else 0. */
     uint64_t missing[SYMMEM_MAX_WORLD_SIZE / 64];
-    const char *stage;         /* the failpoint that failed, static string; NULL: none did */
-    symmem_call_id own, other; /* MISMATCH: this rank's call and failed_rank's */
+    const char *stage; /* the failpoint that failed, static string; NULL: none did */
+    /* MISMATCH: this rank's call and failed_rank's. INVALID_ARGUMENT or OUT_OF_RANGE: own.kind is
+     * ALL_TO_ALL_V, the counts are the number allowed and the number found, and `stage` names the
+     * argument of failed_rank's that is wrong. */
+    symmem_call_id own, other;
 } symmem_fault;
 
 typedef enum symmem_peer_state {
@@ -375,7 +380,7 @@ typedef struct symmem_composite {
 typedef struct symmem_exec {
     void *stream;           /* the backend's; NULL: run to completion before returning */
     const symmem_ref *refs; /* retain before enqueueing or capturing, release when done for good */
-    int32_t ref_count;      /* at most 3; of the group matmul at most 6 */
+    int32_t ref_count;      /* at most 3; of run_splits at most 4, of the group matmul at most 6 */
     uint32_t timeout_ms;    /* signal operations and collectives, matmul with signals: from the
                                moment it begins to run; 0 = no limit */
     symmem_call_id call;    /* barrier and collective: see there */
@@ -401,6 +406,19 @@ typedef struct symmem_exec {
      * wait_event, event_query, event_synchronize and, once, to event_destroy. */
     void **end_p;
 } symmem_exec;
+
+/* Splits that lie in memory of the device's and are read when the operation runs. Numbers count
+ * rows. A rank has `experts` parts for each rank, so `parts` is world_size * experts. */
+typedef struct symmem_splits {
+    const int64_t *in;         /* [parts]: how many rows each part of the input has */
+    const int64_t *in_offsets; /* [parts]: where it begins; NULL: the parts follow each other */
+    int64_t *out;              /* [2][parts]: gets the same of the parts that came to this rank */
+    size_t experts;
+    size_t in_rows; /* of the input */
+    size_t out_rows;
+    size_t align;    /* of each expert's first row in out; 0: parts follow each other */
+    bool by_experts; /* input: expert 0's part for each rank, then expert 1's. out: the other way */
+} symmem_splits;
 
 /*
  * One collective operation. It belongs to the core: an entry that enqueues keeps a copy. Its
@@ -433,6 +451,7 @@ typedef struct symmem_collective {
     /* all_to_all: world_size numbers of elements each, in host memory, kept by exec->refs. */
     const size_t *in_splits;
     const size_t *out_splits;
+    symmem_splits splits; /* all_to_all_v */
 } symmem_collective;
 
 /* A copy between any two layouts: `element` bytes at each of the shape's places. Strides are in
@@ -792,6 +811,12 @@ typedef struct symmem_collective_ops {
      *   errors   UNSUPPORTED also for what it cannot do on any rank */
     symmem_status (*run_apart)(void *instance, const symmem_peers *peers, int32_t channel,
                                const symmem_collective *call, const symmem_exec *exec);
+    /* Optional. As run, for the kind ALL_TO_ALL_V, whose splits lie in the device's memory and are
+     * read when the operation runs. libsymmem_kernels_cpu.a has it.
+     *   errors   as run; INVALID_ARGUMENT and OUT_OF_RANGE of splits that every rank has found
+     *            wrong, through host->signal_failed, see symmem_fault */
+    symmem_status (*run_splits)(void *instance, const symmem_peers *peers, int32_t channel,
+                                const symmem_collective *call, const symmem_exec *exec);
 } symmem_collective_ops;
 
 /* Local products and reductions, as stream operations on memory that the device reaches, with any
@@ -1030,6 +1055,7 @@ struct symmem_backend {
     X(multicast, ld_reduce, multimem_ld_reduce, REQUIRED)                                          \
     X(collective, run, collective, REQUIRED)                                                       \
     X(collective, run_apart, collective_apart, OPTIONAL)                                           \
+    X(collective, run_splits, collective_splits, OPTIONAL)                                         \
     X(matmul, multiply, matmul, REQUIRED)                                                          \
     X(matmul, copy_strided, copy_strided, REQUIRED)                                                \
     X(matmul, reduce_local, reduce_local, REQUIRED)                                                \

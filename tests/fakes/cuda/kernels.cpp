@@ -43,6 +43,7 @@ static const fake_kernel kernels[] = {
     KERNEL(symmem_wait_signal, symmem_cuda_signal_args),
     KERNEL(symmem_store_words, symmem_cuda_store_words_args),
     KERNEL(symmem_composite_move, symmem_cuda_composite_args),
+    KERNEL(symmem_all_to_all_v, symmem_cuda_splits_args),
     KERNEL(symmem_multicast_store, symmem_multimem_store_args),
     KERNEL(symmem_multicast_reduce, symmem_multimem_reduce_args),
     KERNEL(symmem_collective_bytes, symmem_cuda_collective_args),

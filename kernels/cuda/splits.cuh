@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// All-to-alls whose splits lie in memory (splits.h), in one kernel. Each block reads this rank's
+// splits, shows the table of its parts to the blocks of its number on the other ranks and gets
+// theirs, by LL lines or through the signal state and a barrier. So every block knows all parts of
+// all ranks, checks them, and finds the same result on every rank. Then its warps fetch their share
+// of what comes to this rank from the peers' buffers. A barrier of each block ends the operation.
+//
+// Tables that do not fit take some experts at a time, in one block: once to check, and once more to
+// move. Channels without room for a table have their split table for that, one expert at a time.
+//
+// No word of a peer's is used before it is checked. A block reads each word once.
+#ifndef SYMMEM_KERNELS_CUDA_SPLITS_CUH
+#define SYMMEM_KERNELS_CUDA_SPLITS_CUH
+
+#include "cuda/ll.cuh"
+#include "cuda/splits.h"
+
+namespace {
+
+constexpr uint32_t SPLIT_HEADER = SYMMEM_CUDA_SPLIT_HEADER;
+#ifdef SYMMEM_CUDA_LONE_LANE
+constexpr uint32_t WARP_LANES = 1; // that share out the moves
+#else
+constexpr uint32_t WARP_LANES = LANES;
+#endif
+
+// A block's knowledge, in shared memory.
+struct split_state {
+    op_result result;
+    symmem_cuda_split_check check;
+    int32_t wrong; // the rank that `check` is about, or -1
+    bool going;
+    uint64_t words[SYMMEM_CUDA_SPLIT_SNAPSHOT]; // the tables of all ranks; or of some experts:
+                                                // where each part begins, and its rows
+    uint64_t place[SYMMEM_CUDA_MAX_RANKS];      // at which row of out each part begins
+    uint64_t next[SYMMEM_CUDA_MAX_RANKS];       // some experts at a time: of each rank's next part
+    uint64_t own_begin[SYMMEM_CUDA_MAX_RANKS];  // the same of this rank's input
+};
+
+__device__ uint64_t load_word(const uint64_t *word) {
+    return *static_cast<const volatile uint64_t *>(word);
+}
+
+__device__ uint64_t *split_table_of(const symmem_cuda_splits_args &args, int32_t rank) {
+    return reinterpret_cast<uint64_t *>(static_cast<char *>(args.signal.signals[rank]) +
+                                        args.table_at);
+}
+
+__device__ uint32_t split_table_words(const symmem_cuda_splits_job &job) {
+    return static_cast<uint32_t>(symmem_cuda_split_words(job.ranks, job.experts));
+}
+
+__device__ uint32_t part_count(const symmem_cuda_splits_job &job) {
+    return static_cast<uint32_t>(job.ranks) * job.experts;
+}
+
+// The words of part (p, e) of `rank`, in the snapshot.
+__device__ uint64_t *split_part(const symmem_cuda_splits_job &job, split_state *state, int32_t rank,
+                                uint32_t p, uint32_t e) {
+    return state->words + static_cast<uint32_t>(rank) * split_table_words(job) + SPLIT_HEADER +
+           2 * (p * job.experts + e);
+}
+
+// --- failures ------------------------------------------------------------------------
+
+// Called by all threads once every rank has found the same. Nothing is poisoned.
+__device__ void fail_splits(const symmem_cuda_splits_args &args, split_state *state) {
+    if (threadIdx.x != 0 || blockIdx.x != 0)
+        return;
+    const bool is_range = state->check.fault == SYMMEM_CUDA_SPLIT_BEYOND ||
+                          state->check.fault == SYMMEM_CUDA_SPLIT_OFFSET_BEYOND ||
+                          state->check.fault == SYMMEM_CUDA_SPLIT_OUT;
+    op_result *result = &state->result;
+    result->other[0] = 0;
+    result->other[1] = static_cast<uint32_t>(state->check.fault);
+    memcpy(&result->other[2], &state->check.found, sizeof state->check.found);
+    memcpy(&result->other[4], &state->check.allowed, sizeof state->check.allowed);
+    decide(result, is_range ? OUT_OF_RANGE : INVALID_ARGUMENT, state->wrong, 0);
+    fail(args.signal, result);
+}
+
+// A rank published what cannot be, which perhaps no other rank has seen.
+__device__ void fail_corrupt_part(const symmem_cuda_splits_args &args, split_state *state) {
+    if (threadIdx.x != 0)
+        return;
+    decide(&state->result, CORRUPT, state->wrong, 0);
+    fail(args.signal, &state->result);
+}
+
+// --- this rank's table ----------------------------------------------------------------
+
+// Reads all splits at once, then places the parts one after the other.
+__device__ void make_own_table(const symmem_cuda_splits_job &job, split_state *state) {
+    const uint32_t parts = part_count(job), ranks = static_cast<uint32_t>(job.ranks);
+    uint64_t *header = state->words + static_cast<uint32_t>(job.rank) * split_table_words(job);
+    for (uint32_t i = threadIdx.x; i < parts; i += blockDim.x) {
+        const bool by_experts = job.offsets != nullptr;
+        const uint32_t p = by_experts ? i % ranks : i / job.experts;
+        const uint32_t e = by_experts ? i / ranks : i % job.experts;
+        uint64_t *part = split_part(job, state, job.rank, p, e);
+        part[0] = by_experts ? static_cast<uint64_t>(job.offsets[i]) : 0;
+        part[1] = static_cast<uint64_t>(job.splits[i]);
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        symmem_cuda_split_check check = {0, 0, 0};
+        uint64_t end = 0, begin = 0;
+        const uint32_t outer = job.offsets != nullptr ? job.experts : ranks;
+        const uint32_t inner = job.offsets != nullptr ? ranks : job.experts;
+        for (uint32_t a = 0; a < outer; a++)
+            for (uint32_t b = 0; b < inner && check.fault == SYMMEM_CUDA_SPLIT_OK; b++) {
+                uint64_t *part = job.offsets != nullptr ? split_part(job, state, job.rank, b, a)
+                                                        : split_part(job, state, job.rank, a, b);
+                check = symmem_cuda_place_own(&job, static_cast<int64_t>(part[1]),
+                                              static_cast<int64_t>(part[0]), &end, &begin);
+                part[0] = job.base + begin * job.row_bytes;
+            }
+        header[0] = check.fault;
+        header[1] = check.allowed;
+        header[2] = check.found;
+        header[3] = job.out_rows;
+    }
+    __syncthreads();
+    if (header[0] != SYMMEM_CUDA_SPLIT_OK) // who is wrong counts as sending nothing
+        for (uint32_t i = threadIdx.x; i < parts; i += blockDim.x)
+            header[SPLIT_HEADER + 2 * i + 1] = 0;
+    __syncthreads();
+}
+
+// --- by lines -----------------------------------------------------------------------
+
+// The lanes of a warp, in the order in which they store or load a line. On the CPU one thread is
+// all of them: in a group the lane with the flags stores last and loads first.
+template <typename Visit> __device__ bool for_lanes(bool loading, Visit visit) {
+#ifdef SYMMEM_CUDA_LONE_LANE
+    for (uint32_t i = 0; i < LANES; i++)
+        if (!visit(loading ? i / GROUP * GROUP + (i + FLAG_LANE) % GROUP : i))
+            return false;
+    return true;
+#else
+    (void)loading;
+    return visit(threadIdx.x % LANES);
+#endif
+}
+
+// Called by the first warp: a short round in the slot of the block's number.
+template <bool WIDE>
+__device__ bool swap_lines(const symmem_cuda_splits_args &args, split_state *state, uint32_t flag) {
+    const symmem_cuda_splits_job &job = args.job;
+    const uint32_t words = split_table_words(job), units = (words + 1) / 2;
+    (void)for_lanes(false, [&](uint32_t lane) {
+        carried own = {};
+        const uint32_t unit = unit_of(lane, 0);
+        const uint64_t *from = state->words + static_cast<uint32_t>(job.rank) * words + 2 * unit;
+        if (has_unit(true, lane, 0) && unit < units)
+            own.units[0] = {from[0], from[1]};
+        const line_pair lines = lines_of<WIDE>(own, 0, lane, flag);
+        for (int32_t rank = 0; rank < job.ranks; rank++)
+            if (rank != job.rank)
+                store_pair<WIDE>(static_cast<char *>(args.signal.signals[rank]) +
+                                     warp_slot(args.rounds, blockIdx.x, lane, flag) +
+                                     source_index(job.rank, rank) * args.rounds.source_bytes,
+                                 lines, true, lane);
+        return true;
+    });
+    uint64_t start_ns = 0;
+    return for_lanes(true, [&](uint32_t lane) {
+        const char *here = static_cast<const char *>(args.signal.signals[job.rank]) +
+                           warp_slot(args.rounds, blockIdx.x, lane, flag);
+        start_ns = await_lines<WIDE>(args.signal, here, args.rounds.source_bytes, lane, flag, true,
+                                     start_ns, &state->result);
+        if (start_ns == 0)
+            return false;
+        const uint32_t unit = unit_of(lane, 0);
+        for (int32_t rank = 0; rank < job.ranks; rank++) {
+            if (rank == job.rank)
+                continue;
+            const char *from = here + source_index(rank, job.rank) * args.rounds.source_bytes;
+            const symmem_cuda_unit found =
+                unit_in<WIDE>(load_pair<WIDE>(from, true, lane, flag), 0, lane);
+            uint64_t *to = state->words + static_cast<uint32_t>(rank) * words + 2 * unit;
+            if (has_unit(true, lane, 0) && unit < units) {
+                to[0] = found.low;
+                to[1] = found.high;
+            }
+        }
+        return true;
+    });
+}
+
+// What a peer had written before its lines is read next. The lines say that it is there, and an
+// acquire that it is not read before.
+__device__ void acquire_lines(const symmem_cuda_splits_args &args, uint32_t flag) {
+    const char *here = static_cast<const char *>(args.signal.signals[args.job.rank]) +
+                       warp_slot(args.rounds, blockIdx.x, 0, flag);
+    for (uint32_t source = 0; source + 1 < static_cast<uint32_t>(args.job.ranks); source++)
+        (void)load_acquire(
+            reinterpret_cast<const uint32_t *>(here + source * args.rounds.source_bytes));
+}
+
+__device__ bool exchange_by_lines(const symmem_cuda_splits_args &args, split_state *state,
+                                  uint64_t start_ns) {
+    const symmem_cuda_splits_job &job = args.job;
+    uint32_t *sequence = word_at(args.signal, job.rank, args.rounds.round_numbers_at) + blockIdx.x;
+    begin_block_of_rounds(&state->result, start_ns);
+    bool came = true;
+    if (threadIdx.x / LANES == 0) {
+        const uint32_t flag = load_volatile(sequence) + 1;
+        const bool poisoned = !__all_sync(~0u, !own_poisoned(args.signal));
+        const bool wide = are_linked(word_at(args.signal, job.rank, SYMMEM_CUDA_HEADER_BYTES),
+                                     static_cast<uint32_t>(job.rank),
+                                     static_cast<uint32_t>(job.ranks), args.rounds);
+        if (poisoned)
+            decide_since(start_ns, POISONED, job.rank, &state->result);
+        came = !poisoned &&
+               (wide ? swap_lines<true>(args, state, flag) : swap_lines<false>(args, state, flag));
+        if (came && is_first_lane())
+            acquire_lines(args, flag);
+        __syncwarp();
+        if (came && threadIdx.x == 0)
+            *sequence = flag;
+    }
+    if (__syncthreads_and(came))
+        return true;
+    if (threadIdx.x == 0)
+        fail(args.signal, &state->result);
+    return false;
+}
+
+// --- through the signal state --------------------------------------------------------
+
+// Every block of a rank writes the same words.
+__device__ bool exchange_by_tables(const symmem_cuda_splits_args &args, split_state *state,
+                                   uint64_t start_ns) {
+    const symmem_cuda_splits_job &job = args.job;
+    const uint32_t words = split_table_words(job), own = static_cast<uint32_t>(job.rank);
+    uint64_t *table = split_table_of(args, job.rank);
+    for (uint32_t i = threadIdx.x; i < words; i += blockDim.x)
+        table[i] = state->words[own * words + i];
+    __syncthreads();
+    if (!sync_ranks(args.signal, block_sync_words(args.signal), &state->result, start_ns, false))
+        return false;
+    for (uint32_t i = threadIdx.x; i < words * static_cast<uint32_t>(job.ranks); i += blockDim.x)
+        if (i / words != own)
+            state->words[i] =
+                load_word(split_table_of(args, static_cast<int32_t>(i / words)) + i % words);
+    __syncthreads();
+    return true;
+}
+
+// --- checks ---------------------------------------------------------------------------
+
+// Returns the row at which the last part with rows that comes to `rank` ends. `place`: also notes
+// where each part begins, by its number in out.
+__device__ uint64_t place_parts(const symmem_cuda_splits_job &job, split_state *state, int32_t rank,
+                                uint64_t *place) {
+    const bool by_ranks = job.offsets != nullptr; // out
+    const uint32_t ranks = static_cast<uint32_t>(job.ranks);
+    const uint32_t outer = by_ranks ? ranks : job.experts, inner = by_ranks ? job.experts : ranks;
+    uint64_t at = 0, last = 0;
+    for (uint32_t a = 0; a < outer; a++) {
+        uint64_t sum = 0;
+        for (uint32_t b = 0; b < inner; b++) {
+            const uint32_t from = by_ranks ? a : b, expert = by_ranks ? b : a;
+            if (place != nullptr)
+                place[a * inner + b] = symmem_cuda_add_capped(at, sum);
+            sum = symmem_cuda_add_capped(sum, split_part(job, state, static_cast<int32_t>(from),
+                                                         static_cast<uint32_t>(rank), expert)[1]);
+        }
+        if (sum > 0)
+            last = symmem_cuda_add_capped(at, sum);
+        at = symmem_cuda_add_capped(at, symmem_cuda_aligned_rows(sum, job.align));
+    }
+    return last;
+}
+
+// Called by all threads. Finds the first rank that is wrong. Returns false if a rank's fault is
+// none that there is.
+__device__ bool find_wrong(const symmem_cuda_splits_job &job, split_state *state) {
+    const uint32_t words = split_table_words(job);
+    for (uint32_t r = threadIdx.x; r < static_cast<uint32_t>(job.ranks); r += blockDim.x) {
+        uint64_t *header = state->words + r * words;
+        const uint64_t end = place_parts(job, state, static_cast<int32_t>(r), nullptr);
+        if (header[0] == SYMMEM_CUDA_SPLIT_OK && end > header[3]) {
+            header[0] = SYMMEM_CUDA_SPLIT_OUT;
+            header[1] = header[3];
+            header[2] = end;
+        }
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        state->wrong = -1;
+        for (int32_t r = job.ranks - 1; r >= 0; r--) {
+            const uint64_t *header = state->words + static_cast<uint32_t>(r) * words;
+            if (header[0] == SYMMEM_CUDA_SPLIT_OK)
+                continue;
+            state->wrong = r;
+            state->check = {header[0], header[1], header[2]};
+        }
+    }
+    __syncthreads();
+    return state->wrong < 0 || state->check.fault < SYMMEM_CUDA_SPLIT_FAULTS;
+}
+
+// Called by all threads. Returns whether every part that comes to this rank lies in its rank's
+// buffer. Otherwise state->wrong is a rank whose part does not.
+__device__ bool parts_can_be(const symmem_cuda_splits_job &job, split_state *state) {
+    bool all = true;
+    for (uint32_t i = threadIdx.x; i < part_count(job); i += blockDim.x) {
+        const int32_t from = static_cast<int32_t>(i / job.experts);
+        const uint64_t *part =
+            split_part(job, state, from, static_cast<uint32_t>(job.rank), i % job.experts);
+        if (!symmem_cuda_part_can_be(&job, part[0], part[1])) {
+            all = false;
+            state->wrong = from; // any of them
+        }
+    }
+    return __syncthreads_and(all);
+}
+
+// --- moves ----------------------------------------------------------------------------
+
+// A share of the moves: of the items of all parts, each warp takes every warps-th one.
+struct split_turn {
+    uint32_t warp, warps, first; // the first item of the next part
+
+    __device__ void move(char *dst, const char *src, uint64_t bytes) {
+        const uint32_t items =
+            static_cast<uint32_t>((bytes + SYMMEM_CUDA_SPLIT_ITEM - 1) / SYMMEM_CUDA_SPLIT_ITEM);
+        uint32_t item = warp >= first ? warp - first : warp + warps - first;
+        for (; item < items; item += warps) {
+            const uint64_t at = static_cast<uint64_t>(item) * SYMMEM_CUDA_SPLIT_ITEM;
+            const uint64_t left = bytes - at;
+            const symmem_cuda_segment segment = {
+                dst + at, src + at,
+                static_cast<size_t>(left < SYMMEM_CUDA_SPLIT_ITEM ? left : SYMMEM_CUDA_SPLIT_ITEM)};
+            symmem_cuda_move(segment, own_lane_of_warp(), WARP_LANES);
+        }
+        first = (first + items) % warps;
+    }
+};
+
+__device__ split_turn own_turn() {
+    return {own_warp(), static_cast<uint32_t>(all_lanes() / WARP_LANES), 0};
+}
+
+// place has where each part begins.
+__device__ void move_parts(const symmem_cuda_splits_job &job, split_state *state) {
+    const bool by_ranks = job.offsets != nullptr;
+    const uint32_t ranks = static_cast<uint32_t>(job.ranks), parts = part_count(job);
+    split_turn turn = own_turn();
+    for (uint32_t i = 0; i < parts; i++) {
+        const uint32_t from = by_ranks ? i / job.experts : i % ranks;
+        const uint32_t expert = by_ranks ? i % job.experts : i / ranks;
+        const uint64_t *part = split_part(job, state, static_cast<int32_t>(from),
+                                          static_cast<uint32_t>(job.rank), expert);
+        if (part[1] > 0)
+            turn.move(job.out + state->place[i] * job.row_bytes,
+                      static_cast<const char *>(job.buffers[from]) + part[0],
+                      part[1] * job.row_bytes);
+        if (blockIdx.x == 0 && i % blockDim.x == threadIdx.x) {
+            job.results[i] = static_cast<int64_t>(part[1]);
+            job.results[parts + i] = static_cast<int64_t>(state->place[i]);
+        }
+    }
+}
+
+__device__ void run_splits_at_once(const symmem_cuda_splits_args &args, split_state *state,
+                                   uint64_t start_ns) {
+    const symmem_cuda_splits_job &job = args.job;
+    make_own_table(job, state);
+    if (!(args.way == SYMMEM_CUDA_SPLIT_LINES ? exchange_by_lines(args, state, start_ns)
+                                              : exchange_by_tables(args, state, start_ns)))
+        return;
+    const bool valid = find_wrong(job, state);
+    const bool right = valid && state->wrong < 0;
+    if (!valid || (right && !parts_can_be(job, state))) {
+        fail_corrupt_part(args, state);
+        return;
+    }
+    if (right && threadIdx.x == 0)
+        (void)place_parts(job, state, job.rank, state->place);
+    __syncthreads();
+    if (right)
+        move_parts(job, state);
+    __syncthreads();
+    if (sync_ranks(args.signal, block_sync_words(args.signal), &state->result, start_ns, false) &&
+        !right)
+        fail_splits(args, state);
+}
+
+} // namespace
+
+#include "cuda/split_pieces.cuh"
+
+namespace {
+
+// As keep_all.
+__device__ void keep_splits(const symmem_cuda_splits_args &args, symmem_cuda_splits_args *kept) {
+    if (threadIdx.x != 0)
+        return;
+    *kept = args;
+    if (args.signal.world_size > SYMMEM_CUDA_SMALL_RANKS)
+        return;
+    kept->signal.signals = kept->signal.small;
+    kept->job.buffers = kept->small_buffers;
+}
+
+__device__ void run_splits(const symmem_cuda_splits_args &args, split_state *state) {
+    uint64_t start_ns = now_ns();
+    if (args.after_barrier && !goes_on(args.signal, &start_ns))
+        return;
+    if (args.way == SYMMEM_CUDA_SPLIT_PIECES)
+        run_splits_by_pieces(args, state, start_ns);
+    else
+        run_splits_at_once(args, state, start_ns);
+}
+
+} // namespace
+
+extern "C" __global__ void __launch_bounds__(SYMMEM_CUDA_SPLIT_THREADS)
+    symmem_all_to_all_v(const __grid_constant__ symmem_cuda_splits_args given) {
+    __shared__ symmem_cuda_splits_args args;
+    __shared__ split_state state;
+    keep_splits(given, &args);
+    if (threadIdx.x == 0)
+        state.going = begin_block(args.signal);
+    __syncthreads();
+    if (state.going)
+        run_splits(args, &state);
+    end_block(args.signal);
+}
+
+#endif
