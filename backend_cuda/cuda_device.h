@@ -35,5 +35,6 @@
 #include "collective/collective.h"
 #include "signal/peers.h"
 #include "signal/signal.h"
+#include "signal/window.h"
 
 #endif

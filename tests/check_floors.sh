@@ -36,13 +36,13 @@ while IFS=: read -r file include; do
     header=${header%\"*}
     { [ -f "core/$header" ] && [ "${header%/*}" != "$header" ]; } || complain "$file includes \"$header\", which is no core/FLOOR/NAME.h"
 done < <(grep -HE '^#include "' core/*.c core/*/*.[ch])
-for file in backend_nccl/*.[ch] backend_shm_emul/*.[ch]; do
+for file in backend_nccl/*.[ch] backend_shm_emul/*.[ch] backend_shm_emul/*/*.[ch]; do
     while read -r header; do
         [ -f "${file%/*}/$header" ] || [ ! -f "backend_cuda/$header" ] || [ "$file:$header" = backend_nccl/nccl_internal.h:cuda_device.h ] ||
             complain "$file includes \"$header\" of backend_cuda"
     done < <(sed -n 's/^#include "\(.*\)"/\1/p' "$file")
 done
-for folder in core/*/ backend_*/ backend_cuda/*/ kernels/*/; do
+for folder in core/*/ backend_*/ backend_cuda/*/ backend_shm_emul/*/ kernels/*/; do
     count=$(find "$folder" -maxdepth 1 -name '*.c' | wc -l)
     [ "$count" -le 20 ] || complain "$folder has $count .c files, more than 20"
 done
@@ -52,7 +52,7 @@ repeated() { # FOLDER: names of static functions that two of its files define
         grep -hoE '^static [^=;(]*[ *][a-z_0-9]+\(' "$file" | grep -oE '[a-z_0-9]+\($' | sort -u
     done | sort | uniq -d
 }
-for folder in core core/* backend_shm_emul backend_nccl backend_cuda backend_cuda/* kernels/cpu; do
+for folder in core core/* backend_shm_emul backend_shm_emul/* backend_nccl backend_cuda backend_cuda/* kernels/cpu; do
     compgen -G "$folder/*.c" >/dev/null || continue
     for name in $(repeated "$folder"); do
         complain "$folder: static $name) in two files"

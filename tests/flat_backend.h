@@ -103,6 +103,14 @@ static inline void flat_without(flat_backend *flat, uint64_t capabilities) {
         flat->stream_wrap = NULL;
     if (gone & SYMMEM_CAP_COLLECTIVES_APART)
         flat->collective_apart = NULL;
+    if (gone & SYMMEM_CAP_VALUES) {
+        flat->wait_value = NULL;
+        flat->write_value64 = NULL;
+    }
+    if (gone & SYMMEM_CAP_WINDOW) {
+        flat->signal_count = NULL;
+        flat->wait_counts = NULL;
+    }
 }
 
 #endif

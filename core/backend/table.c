@@ -173,6 +173,8 @@ static uint64_t shown_by(const sm_backend *b) {
            (b->collective_apart ? SYMMEM_CAP_COLLECTIVES_APART : 0) |
            (b->matmul ? SYMMEM_CAP_MATMUL : 0) | (b->connectivity ? SYMMEM_CAP_CONNECTIVITY : 0) |
            (b->world_open ? SYMMEM_CAP_WORLD : 0) |
+           (b->wait_value && b->write_value64 ? SYMMEM_CAP_VALUES : 0) |
+           (b->signal_count && b->wait_counts ? SYMMEM_CAP_WINDOW : 0) |
            (b->reach_put ? SYMMEM_CAP_REACH : SYMMEM_CAP_PASSIVE);
 }
 

@@ -19,10 +19,12 @@
  *                               owner's epoch; for the first channels only
  *   numbers  [channel][warp]    the number of the owner's last LL round; only the owner accesses it
  *   rounds   [channel][parity][source][warp]  lines that `source` pushes, ll.cuh; only the owner
- * reads chunks   of the first channel, if two ranks share much memory, chunks.cuh Epochs and round
- * numbers live here and never in an argument, so that a captured operation can be replayed. They
- * wrap, and epochs are compared by their difference. A line's flag is its round number. The slot
- * held the flag of two rounds before.
+ * reads chunks   of the first channel, if two ranks share much memory, chunks.cuh
+ *   counts   [3][channel][rank] counted signals, counts.cuh: of each rank that have come, given to
+ *                               each rank, and taken of those that came. The last two only the
+ * owner accesses Epochs and round numbers live here and never in an argument, so that a captured
+ * operation can be replayed. They wrap, and epochs are compared by their difference. A line's flag
+ * is its round number. The slot held the flag of two rounds before.
  */
 #ifndef SYMMEM_KERNELS_CUDA_SIGNAL_H
 #define SYMMEM_KERNELS_CUDA_SIGNAL_H
@@ -104,6 +106,38 @@ typedef struct symmem_cuda_signal_args {
     uint32_t call[SYMMEM_CUDA_CALL_WORDS];
     void *small[SYMMEM_CUDA_SMALL_RANKS]; /* the contents of the table, if all fits */
 } symmem_cuda_signal_args;
+
+/* The comparisons of a wait for a value, numbered as symmem_compare. */
+enum {
+    SYMMEM_CUDA_EQ,
+    SYMMEM_CUDA_NE,
+    SYMMEM_CUDA_GT,
+    SYMMEM_CUDA_GE,
+    SYMMEM_CUDA_LT,
+    SYMMEM_CUDA_LE
+};
+
+/* A wait for the value of a word, in `signal` for the source, which is its peer. */
+typedef struct symmem_cuda_value_args {
+    symmem_cuda_signal_args signal;
+    const void *word;
+    uint64_t value;
+    int32_t bytes; /* of the word: 4 or 8 */
+    int32_t compare;
+} symmem_cuda_value_args;
+
+#define SYMMEM_CUDA_COUNT_PEERS 32
+
+/* Counted signals, given or waited for: so many of each rank. */
+typedef struct symmem_cuda_counts_args {
+    symmem_cuda_signal_args signal;
+    size_t counts_at; /* where the counts begin in a rank's signal state */
+    int32_t list_count;
+    struct {
+        int32_t rank;
+        uint32_t count;
+    } list[SYMMEM_CUDA_COUNT_PEERS];
+} symmem_cuda_counts_args;
 
 /* A barrier of few ranks without comparing calls (barrier_small.cuh). The arguments occupy few
  * lines of the constant cache. Offsets are bytes in a rank's signal state. */
@@ -263,13 +297,30 @@ SYMMEM_CUDA_BOTH bool symmem_cuda_has_chunks(int32_t world_size, size_t block_by
     return world_size == 2 && block_bytes >= SYMMEM_CUDA_CHUNKED_BLOCK;
 }
 
-SYMMEM_CUDA_BOTH size_t symmem_cuda_signal_size(int32_t world_size, int32_t channel_count,
-                                                size_t block_bytes) {
+/* Counted signals, behind all else. */
+SYMMEM_CUDA_BOTH size_t symmem_cuda_counts_at(int32_t world_size, int32_t channel_count,
+                                              size_t block_bytes) {
     const size_t of_block =
         2 * SYMMEM_CUDA_CHUNK_LINE + SYMMEM_CUDA_CHUNK_SLOTS * SYMMEM_CUDA_CHUNK_BYTES;
-    return symmem_cuda_chunks_at(world_size, channel_count, block_bytes) +
-           (symmem_cuda_has_chunks(world_size, block_bytes) ? SYMMEM_CUDA_CHUNK_BLOCKS * of_block
-                                                            : 0);
+    const size_t end =
+        symmem_cuda_chunks_at(world_size, channel_count, block_bytes) +
+        (symmem_cuda_has_chunks(world_size, block_bytes) ? SYMMEM_CUDA_CHUNK_BLOCKS * of_block : 0);
+    return (end + 63) / 64 * 64;
+}
+
+enum { SYMMEM_CUDA_CAME, SYMMEM_CUDA_GIVEN, SYMMEM_CUDA_TAKEN, SYMMEM_CUDA_COUNT_TABLES };
+
+SYMMEM_CUDA_BOTH size_t symmem_cuda_count_at(size_t counts_at, int32_t world_size,
+                                             int32_t channel_count, int32_t which, int32_t channel,
+                                             int32_t rank) {
+    const size_t row = (size_t)which * (size_t)channel_count + (size_t)channel;
+    return counts_at + sizeof(uint32_t) * (row * (size_t)world_size + (size_t)rank);
+}
+
+SYMMEM_CUDA_BOTH size_t symmem_cuda_signal_size(int32_t world_size, int32_t channel_count,
+                                                size_t block_bytes) {
+    return symmem_cuda_count_at(symmem_cuda_counts_at(world_size, channel_count, block_bytes),
+                                world_size, channel_count, SYMMEM_CUDA_COUNT_TABLES, 0, 0);
 }
 
 #endif

@@ -29,6 +29,8 @@ static const struct {
     {SYMMEM_CAP_WORLD, "WORLD"},
     {SYMMEM_CAP_REACH, "REACH"},
     {SYMMEM_CAP_PASSIVE, "PASSIVE"},
+    {SYMMEM_CAP_VALUES, "VALUES"},
+    {SYMMEM_CAP_WINDOW, "WINDOW"},
 };
 
 void runner_capability_names(uint64_t bits, char *text, size_t capacity) {
