@@ -168,6 +168,12 @@ TK_TEST(backend_table, halves_and_leftovers, "SM-BACKEND-13", TK_ON_FAKES) {
     /* Share, unshare and map: seven of the eight ways to have some of them, without and with the
      * entry that stands for all. */
     fake_table_full(&full);
+    table = flat_of(&fake_table_a);
+    table.signal_count = full.signal_count;
+    refuse_flat(t, &table, "count without wait_counts");
+    table = flat_of(&fake_table_a);
+    table.wait_counts = full.wait_counts;
+    refuse_flat(t, &table, "wait_counts without count");
     for (int parts = 0; parts < 7; parts++) {
         table = flat_of(&fake_table_a);
         table.memory_share = (parts & 1) != 0 ? table.memory_share : NULL;

@@ -105,8 +105,7 @@ TK_TEST(wait_value, names_the_source, "SM-WAITVAL-06", .needs = VALUES, .ranks =
     }
 }
 
-/* --- what a wait sees, and where ---------------------------------------------------------------
- */
+/* --- what a wait sees, and where ------------------------------------------------ */
 
 /* Data to the next rank and then a number into its word; what the number says is there. */
 static void pass_messages(struct tk *t, symmem_handle *handle, bool wide, bool own_memory,
@@ -238,8 +237,7 @@ TK_TEST(wait_value, needs_no_call_of_the_peer, "SM-WAITVAL-05",
     tk_out_of_band_barrier(t);
 }
 
-/* --- what is refused ---------------------------------------------------------------------------
- */
+/* --- what is refused ------------------------------------------------------------ */
 
 TK_TEST(wait_value, misuse_is_refused, "SM-WAITVAL-10", .needs = VALUES, .max_ranks = 3) {
     enum { BYTES = 64 };

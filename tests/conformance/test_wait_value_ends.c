@@ -7,8 +7,7 @@
 #define DIRECT_VALUES (SYMMEM_CAP_VALUES | SYMMEM_CAP_DIRECT_ACCESS)
 #define INSIDE 5
 
-/* --- streams and graphs ------------------------------------------------------------------------
- */
+/* --- streams and graphs --------------------------------------------------------- */
 
 /* The stream stops at the wait, the call does not, and a second stream goes on. */
 TK_TEST(wait_value, holds_back_its_stream_alone, "SM-WAITVAL-11,SM-WAITVAL-13",
@@ -84,7 +83,6 @@ TK_TEST(wait_value, waits_in_each_launch, "SM-WAITVAL-12,SM-WAITVAL-02",
         TK_EQ_SIZE(t, WORDS, first_wrong_word(got, WORDS, t->previous, g));
         TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     }
-    TK_OK(t, symmem_graph_destroy(graph));
 }
 
 struct waiting {
@@ -120,8 +118,7 @@ TK_TEST(wait_value, threads_do_not_hold_up_each_other, "SM-WAITVAL-13", .needs =
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
 }
 
-/* --- poison ------------------------------------------------------------------------------------
- */
+/* --- poison --------------------------------------------------------------------- */
 
 TK_TEST(wait_value, poisoned_handles_refuse, "SM-WAITVAL-08,SM-WAITVAL-09", .needs = VALUES,
         .ranks = {1, 3}) {
@@ -168,8 +165,7 @@ TK_TEST(wait_value, poison_of_the_source_ends_the_wait, "SM-WAITVAL-08", .needs 
     ring_signal(t, handle, 0);
 }
 
-/* --- a lost source -----------------------------------------------------------------------------
- */
+/* --- a lost source -------------------------------------------------------------- */
 
 static void lose_source(struct tk *t, int32_t victim, uint32_t limit_ms, bool wide) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
@@ -230,8 +226,7 @@ TK_TEST(wait_value, value_outlives_its_source, "SM-WAITVAL-07,SM-WAITVAL-02",
     tk_expect_bytes(t, handle, t->rank, 16, 16, 0x3C);
 }
 
-/* --- the end of the context --------------------------------------------------------------------
- */
+/* --- the end of the context ----------------------------------------------------- */
 
 struct cut_off {
     struct tk *t;

@@ -3,8 +3,7 @@
 #include "timeout_help.h"
 #include "window_help.h"
 
-/* --- counts ------------------------------------------------------------------------------------
- */
+/* --- counts --------------------------------------------------------------------- */
 
 /* One source gives in calls of several counts; the waits take other portions of them. */
 TK_TEST(window, portions, "SM-COUNT-01,SM-COUNT-02", WINDOWS, .ranks = {2, 4}) {
@@ -132,8 +131,7 @@ TK_TEST(window, too_many_are_corrupt, "SM-COUNT-12", WINDOWS, .max_ranks = 2) {
     TK_OK(t, take(handle, t->previous, INDEX, 1, LONG_MS));
 }
 
-/* --- what they are apart from ------------------------------------------------------------------
- */
+/* --- what they are apart from --------------------------------------------------- */
 
 /* Of all that is pending nothing but the right signal counts. */
 TK_TEST(window, apart_from_all_else, "SM-COUNT-04", WINDOWS, .ranks = {2, 4}) {
@@ -171,8 +169,7 @@ TK_TEST(window, no_signal_of_the_channel, "SM-COUNT-04", WINDOWS, .ranks = {2, 3
         TK_FAILS(t, TIMEOUT, symmem_wait_signal(handle, t->previous, INDEX, 25, NULL));
 }
 
-/* --- what is visible ---------------------------------------------------------------------------
- */
+/* --- what is visible ------------------------------------------------------------ */
 
 static void windows_move(struct tk *t, symmem_handle *handle, symmem_stream *stream) {
     enum { WORDS = 512 };
@@ -223,8 +220,7 @@ TK_TEST(window, orders_plain_memory, "SM-COUNT-05",
     }
 }
 
-/* --- what is refused ---------------------------------------------------------------------------
- */
+/* --- what is refused ------------------------------------------------------------ */
 
 TK_TEST(window, misuse_is_refused, "SM-COUNT-09,SM-COUNT-14", WINDOWS, .max_ranks = 3,
         .flags = TK_PLAIN_MEMORY) {

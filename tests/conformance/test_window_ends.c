@@ -8,8 +8,7 @@
 #define INSIDE 5
 #define DEATH (TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK)
 
-/* --- streams and graphs ------------------------------------------------------------------------
- */
+/* --- streams and graphs --------------------------------------------------------- */
 
 /* Two streams use one index: in the order of the calls. */
 TK_TEST(window, streams_keep_the_order, "SM-COUNT-11,SM-COUNT-01",
@@ -51,7 +50,6 @@ TK_TEST(window, again_in_each_launch, "SM-COUNT-11,SM-COUNT-05",
         TK_OK(t, take(handle, t->previous, INDEX, 4, LONG_MS));
     }
     TK_OK(t, take_nothing_left(t, handle));
-    TK_OK(t, symmem_graph_destroy(graph));
 }
 
 TK_TEST(window, stream_reports_the_limit, "SM-COUNT-07,SM-COUNT-11",
@@ -69,8 +67,7 @@ TK_TEST(window, stream_reports_the_limit, "SM-COUNT-07,SM-COUNT-11",
     tk_out_of_band_barrier(t);
 }
 
-/* --- poison, resets, lost peers ----------------------------------------------------------------
- */
+/* --- poison, resets, lost peers ------------------------------------------------- */
 
 TK_TEST(window, poison_and_reset, "SM-COUNT-08,SM-COUNT-10", WINDOWS, .ranks = {2, 4}) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
@@ -122,8 +119,7 @@ TK_TEST(window, lost_peer, "SM-COUNT-08", WINDOWS, .ranks = {2, 4}, .flags = DEA
     work_after_loss(t, NULL, victim, 1, NULL);
 }
 
-/* --- bytes that cannot be written --------------------------------------------------------------
- */
+/* --- bytes that cannot be written ----------------------------------------------- */
 
 static void change_copy(flat_backend *table);
 static _Thread_local bool refuses; /* this rank's copies fail before they do anything */

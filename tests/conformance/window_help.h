@@ -25,8 +25,12 @@ static inline symmem_status take_nothing_left(struct tk *t, symmem_handle *handl
     const symmem_handle_info info = info_of(t, handle);
     const int32_t next = (info.rank + 1) % info.world_size;
     const int32_t previous = (info.rank + info.world_size - 1) % info.world_size;
+    tk_out_of_band_barrier(t);
     symmem_status status = give(handle, next, INDEX, INT32_MAX);
-    return status == SYMMEM_OK ? take(handle, previous, INDEX, INT32_MAX, LONG_MS) : status;
+    if (status == SYMMEM_OK)
+        status = take(handle, previous, INDEX, INT32_MAX, LONG_MS);
+    tk_out_of_band_barrier(t);
+    return status;
 }
 
 #endif
