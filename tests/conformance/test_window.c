@@ -117,7 +117,7 @@ TK_TEST(window, too_many_are_corrupt, "SM-COUNT-12", WINDOWS, .max_ranks = 2) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     TK_OK(t, give(handle, t->next, INDEX, INT32_MAX));
     TK_OK(t, give(handle, t->next, INDEX, 7));
-    tk_out_of_band_barrier(t);
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL)); /* all of them have come */
     if (t->rank == 0) {
         TK_FAILS(t, CORRUPT, take(handle, t->previous, INDEX, 1, LONG_MS));
         TK_EQ_INT(t, t->previous, last_record().failed_rank);
