@@ -30,6 +30,7 @@
 #include "product/product.h"
 #include "signal/peers.h"
 #include "signal/signal.h"
+#include "signal/window.h"
 #include "stream/event.h"
 #include "stream/foreign_capture.h"
 #include "stream/graph.h"
@@ -294,6 +295,9 @@ static const symmem_signal_ops cuda_signal_ops = {
     .reset = cuda_signal_reset,
     .poison = cuda_signal_poison,
     .check = cuda_signal_check,
+    .wait_value = cuda_wait_value,
+    .count = cuda_signal_count,
+    .wait_counts = cuda_wait_counts,
 };
 
 const symmem_copy_ops cuda_copy_ops = {
@@ -301,6 +305,7 @@ const symmem_copy_ops cuda_copy_ops = {
     .copy = cuda_copy,
     .memset32 = cuda_memset32,
     .write_value32 = cuda_write_value32,
+    .write_value64 = cuda_write_value64,
 };
 
 const symmem_stream_ops cuda_stream_ops = {

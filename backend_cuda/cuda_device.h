@@ -36,5 +36,6 @@
 #include "collective/splits.h"
 #include "signal/peers.h"
 #include "signal/signal.h"
+#include "signal/window.h"
 
 #endif

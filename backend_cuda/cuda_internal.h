@@ -46,6 +46,8 @@ typedef struct cuda_kernels {
     CUfunction barrier, small_barrier; /* the latter NULL: none */
     CUfunction put_signal;
     CUfunction wait_signal;
+    CUfunction wait_value;
+    CUfunction signal_count, wait_counts;
     CUfunction collective[SYMMEM_DTYPE_COUNT];  /* those that reduce */
     CUfunction collective_bytes;                /* those that only move */
     cuda_fast_kernels fast[SYMMEM_DTYPE_COUNT]; /* NULL: none of those */

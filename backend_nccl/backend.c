@@ -149,6 +149,9 @@ static const symmem_signal_ops signal_ops = {
     .poison = cuda_signal_poison,
     .check = cuda_signal_check,
     .lost = nccl_signal_lost,
+    .wait_value = nccl_wait_value,
+    .count = nccl_signal_count,
+    .wait_counts = nccl_wait_counts,
 };
 
 static const symmem_collective_ops collective_ops = {

@@ -34,3 +34,28 @@ symmem_status nccl_wait_signal(void *opaque, const symmem_peers *peers, int32_t 
     symmem_status status = check_pointer(opaque, peers, src_rank, "wait_signal");
     return status == SYMMEM_OK ? cuda_wait_signal(opaque, peers, src_rank, channel, exec) : status;
 }
+
+/* The word is here, or the core has refused it. The source's poison is read, too. */
+symmem_status nccl_wait_value(void *opaque, const symmem_peers *peers,
+                              const symmem_value_wait *wait, const symmem_exec *exec) {
+    symmem_status status = check_pointer(opaque, peers, wait->source, "wait_value");
+    return status == SYMMEM_OK ? cuda_wait_value(opaque, peers, wait, exec) : status;
+}
+
+symmem_status nccl_signal_count(void *opaque, const symmem_peers *peers, int32_t dst_rank,
+                                int32_t channel, uint32_t count, const symmem_exec *exec) {
+    symmem_status status = check_pointer(opaque, peers, dst_rank, "signal_count");
+    return status == SYMMEM_OK ? cuda_signal_count(opaque, peers, dst_rank, channel, count, exec)
+                               : status;
+}
+
+/* As for nccl_wait_signal. */
+symmem_status nccl_wait_counts(void *opaque, const symmem_peers *peers, int32_t channel,
+                               const symmem_window_wait *counts, int32_t count_count,
+                               const symmem_exec *exec) {
+    symmem_status status = SYMMEM_OK;
+    for (int32_t i = 0; status == SYMMEM_OK && i < count_count; i++)
+        status = check_pointer(opaque, peers, counts[i].rank, "wait_counts");
+    return status == SYMMEM_OK ? cuda_wait_counts(opaque, peers, channel, counts, count_count, exec)
+                               : status;
+}

@@ -20,6 +20,8 @@
 #include "memory.h"
 #include "multicast.h"
 #include "ops.h"
+#include "signal/value.h"
+#include "signal/counts.h"
 #include "signals.h"
 #include "stream.h"
 #include "wait.h"
@@ -210,6 +212,9 @@ static const symmem_signal_ops signal_ops = {
     .wait = shm_wait_signal,
     .reset = shm_signal_reset,
     .poison = shm_signal_poison,
+    .wait_value = shm_wait_value,
+    .count = shm_signal_count,
+    .wait_counts = shm_wait_counts,
 };
 
 static const symmem_copy_ops copy_ops = {
@@ -217,6 +222,7 @@ static const symmem_copy_ops copy_ops = {
     .copy = shm_copy,
     .memset32 = shm_memset32,
     .write_value32 = shm_write_value32,
+    .write_value64 = shm_write_value64,
 };
 
 static const symmem_stream_ops stream_ops = {

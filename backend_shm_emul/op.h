@@ -47,6 +47,24 @@ struct shm_op {
             uint32_t value;
         } fill;
         struct {
+            void *dst;
+            uint64_t value;
+        } wide;
+        struct {
+            const symmem_peers *peers;
+            int32_t channel;
+            uint32_t timeout_ms;
+            const char *operation; /* for the fault */
+            int32_t list_count;
+            symmem_window_wait list[SYMMEM_WINDOW_PEERS]; /* given: one entry */
+        } counts;
+        struct {
+            const symmem_peers *peers;
+            symmem_value_wait wait;
+            uint32_t timeout_ms;
+            const char *operation; /* for the fault */
+        } value;
+        struct {
             const symmem_peers *peers;
             size_t offset;
             const void *src;

@@ -14,6 +14,7 @@
  *   splits   [channel][words]   64-bit words that a collective publishes, see cpu/comm.h
  *   eager    [channel][2]       what the owner publishes in even and odd barriers, see cpu/comm.h;
  *                               of the first channels only, as they take most of the state
+ *   counts   [3][channel][rank] counted signals, see signal/counts.c
  * The epoch lives here and never in an argument, so that a captured barrier can be replayed. It
  * wraps, and epochs are compared by their difference.
  */
@@ -59,12 +60,26 @@ static size_t eager_buffers_offset(int32_t world_size, int32_t channel_count) {
     return (bytes + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
 }
 
+static size_t counts_offset(int32_t world_size, int32_t channel_count) {
+    int32_t channels = channel_count < EAGER_CHANNELS ? channel_count : EAGER_CHANNELS;
+    return eager_buffers_offset(world_size, channel_count) + 2 * (size_t)channels * SHM_EAGER_BYTES;
+}
+
 size_t shm_signal_bytes(void *instance, int32_t world_size, int32_t channel_count,
                         size_t block_bytes) {
     (void)instance;
     (void)block_bytes;
-    int32_t channels = channel_count < EAGER_CHANNELS ? channel_count : EAGER_CHANNELS;
-    return eager_buffers_offset(world_size, channel_count) + 2 * (size_t)channels * SHM_EAGER_BYTES;
+    return counts_offset(world_size, channel_count) +
+           3 * table_words(world_size, channel_count) * sizeof(shm_word);
+}
+
+shm_word *shm_count_word(const symmem_peers *peers, shm_count which, int32_t owner, int32_t channel,
+                         int32_t rank) {
+    char *counts =
+        (char *)peers->signals[owner] + counts_offset(peers->world_size, peers->channel_count);
+    return (shm_word *)(void *)counts +
+           (size_t)which * table_words(peers->world_size, peers->channel_count) +
+           (size_t)channel * (size_t)peers->world_size + (size_t)rank;
 }
 
 static shm_word *slot(const symmem_peers *peers, int32_t owner, int32_t channel, int32_t source) {
@@ -223,8 +238,7 @@ static symmem_status point(const shm_wait *wait, const char *name, symmem_fault 
     return status;
 }
 
-/* Fails if the failpoint fails, or if the state is poisoned. */
-static symmem_status before(const shm_wait *wait, const char *name, symmem_fault *fault_p) {
+symmem_status shm_signal_before(const shm_wait *wait, const char *name, symmem_fault *fault_p) {
     const symmem_peers *peers = wait->peers;
     symmem_status status = point(wait, name, fault_p);
     if (status == SYMMEM_OK && peers->host->is_poisoned(peers))
@@ -232,8 +246,8 @@ static symmem_status before(const shm_wait *wait, const char *name, symmem_fault
     return status;
 }
 
-static symmem_status finish(const shm_wait *wait, const char *name, symmem_status status,
-                            const symmem_fault *fault, symmem_error_record *record_p) {
+symmem_status shm_signal_finish(const shm_wait *wait, const char *name, symmem_status status,
+                                const symmem_fault *fault, symmem_error_record *record_p) {
     shm_failpoint_notify(wait->peers->host, name);
     if (status != SYMMEM_OK)
         wait->peers->host->signal_failed(wait->peers, fault, record_p);
@@ -311,7 +325,7 @@ symmem_status shm_sync(shm_wait *wait, const symmem_call_id *id, symmem_fault *f
     /* relaxed: only this rank uses the word, and the core serializes a channel's operations. */
     shm_word *own = epoch(wait->peers, wait->channel);
     wait->epoch = atomic_load_explicit(own, memory_order_relaxed) + 1;
-    symmem_status status = before(wait, "shm.barrier.before_arrive", fault_p);
+    symmem_status status = shm_signal_before(wait, "shm.barrier.before_arrive", fault_p);
     if (status != SYMMEM_OK)
         return status;
     if (checked)
@@ -334,7 +348,7 @@ static symmem_status run_barrier(const shm_op *op, symmem_error_record *record_p
     symmem_fault fault;
     prepare(op, &wait);
     symmem_status status = shm_sync(&wait, &op->u.signal.call, &fault);
-    return finish(&wait, "shm.barrier.done*", status, &fault, record_p);
+    return shm_signal_finish(&wait, "shm.barrier.done*", status, &fault, record_p);
 }
 
 static symmem_status run_put(const shm_op *op, symmem_error_record *record_p) {
@@ -344,14 +358,14 @@ static symmem_status run_put(const shm_op *op, symmem_error_record *record_p) {
     wait.word = put_word;
     wait.attempt = put_attempt;
     wait.peek = put_peek;
-    symmem_status status = before(&wait, "shm.put.before", &fault);
+    symmem_status status = shm_signal_before(&wait, "shm.put.before", &fault);
     if (status == SYMMEM_OK)
         status = shm_wait_run(&wait, &fault);
     if (status == SYMMEM_OK) {
         shm_failpoint_notify(wait.peers->host, "shm.put.wake*");
         shm_wake(wait.peers, wait.rank, put_word(&wait, wait.rank));
     }
-    return finish(&wait, "shm.put.done*", status, &fault, record_p);
+    return shm_signal_finish(&wait, "shm.put.done*", status, &fault, record_p);
 }
 
 static symmem_status run_wait(const shm_op *op, symmem_error_record *record_p) {
@@ -361,14 +375,14 @@ static symmem_status run_wait(const shm_op *op, symmem_error_record *record_p) {
     wait.word = wait_word;
     wait.attempt = wait_attempt;
     wait.peek = wait_peek;
-    symmem_status status = before(&wait, "shm.wait.before", &fault);
+    symmem_status status = shm_signal_before(&wait, "shm.wait.before", &fault);
     if (status == SYMMEM_OK)
         status = shm_wait_run(&wait, &fault);
     if (status == SYMMEM_OK) {
         shm_failpoint_notify(wait.peers->host, "shm.wait.wake*");
         shm_wake(wait.peers, wait.rank, wait_word(&wait, wait.rank));
     }
-    return finish(&wait, "shm.wait.done*", status, &fault, record_p);
+    return shm_signal_finish(&wait, "shm.wait.done*", status, &fault, record_p);
 }
 
 static symmem_status submit(void *instance, const symmem_peers *peers, int32_t rank,
@@ -423,6 +437,7 @@ static void wake_channel(const symmem_peers *peers, int32_t rank, int32_t channe
         shm_wake(peers, rank, arrival(peers, rank, channel, peers->rank, parity));
     shm_wake(peers, rank, slot(peers, rank, channel, peers->rank));
     shm_wake(peers, rank, slot(peers, peers->rank, channel, rank));
+    shm_wake(peers, rank, shm_count_word(peers, SHM_CAME, rank, channel, peers->rank));
 }
 
 void shm_signal_poison(void *instance, const symmem_peers *peers) {

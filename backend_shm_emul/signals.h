@@ -31,6 +31,7 @@ struct shm_wait {
     const char *operation;
     int32_t channel;
     int32_t rank; /* -1: all but this rank */
+    bool own_too; /* with -1: this rank, too */
     uint32_t epoch;
     int32_t core_count; /* that this process may run on */
     uint32_t timeout_ms;
@@ -50,6 +51,17 @@ void shm_sync_prepare(const shm_instance *instance, const symmem_peers *peers,
 /* Release, then acquire. Compares calls if *id is one. A failure's *fault_p is complete but not yet
  * reported. */
 symmem_status shm_sync(shm_wait *wait, const symmem_call_id *id, symmem_fault *fault_p);
+/* The tables of counted signals: how many of each rank have come to the owner, how many the owner
+ * has given each rank, and how many of those that came its waits have taken. */
+typedef enum shm_count { SHM_CAME, SHM_GIVEN, SHM_TAKEN } shm_count;
+shm_word *shm_count_word(const symmem_peers *peers, shm_count which, int32_t owner, int32_t channel,
+                         int32_t rank);
+/* The beginning of an operation of signals. Fails if the failpoint fails, or if the state is
+ * poisoned. */
+symmem_status shm_signal_before(const shm_wait *wait, const char *name, symmem_fault *fault_p);
+/* Its end: reports a failure, and returns the status. */
+symmem_status shm_signal_finish(const shm_wait *wait, const char *name, symmem_status status,
+                                const symmem_fault *fault, symmem_error_record *record_p);
 /* Returns the SYMMEM_CPU_SPLIT_TABLE_WORDS words of rank `owner` for the collective on the
  * channel. */
 uint64_t *shm_split_table(const symmem_peers *peers, int32_t owner, int32_t channel);

@@ -137,7 +137,7 @@ static void relax(void) {
 static bool is_missing_rank(const shm_wait *wait, int32_t rank) {
     if (wait->rank >= 0)
         return rank == wait->rank;
-    return rank != wait->peers->rank && !wait->peek(wait, rank);
+    return (wait->own_too || rank != wait->peers->rank) && !wait->peek(wait, rank);
 }
 
 symmem_status shm_wait_fault(const shm_wait *wait, symmem_status status, int32_t failed_rank,
@@ -169,8 +169,11 @@ symmem_status shm_wait_fault(const shm_wait *wait, symmem_status status, int32_t
     return status;
 }
 
-/* Returns OK while waiting makes sense. */
-static symmem_status check_health(const shm_wait *wait, int32_t *failed_rank_p) {
+uint64_t shm_wait_tick_ns(const symmem_peers *peers) {
+    return peers->world_size > MANY_RANKS ? TICK_MANY_NS : TICK_NS;
+}
+
+symmem_status shm_wait_check(const shm_wait *wait, int32_t *failed_rank_p) {
     const symmem_peers *peers = wait->peers;
     for (int32_t rank = 0; rank < peers->world_size; rank++) {
         if (!is_missing_rank(wait, rank))
@@ -199,12 +202,12 @@ static symmem_status sleep_once(const shm_wait *wait, int32_t rank, uint32_t val
     uint64_t limit_ns = wait->timeout_ms * NS_PER_MS;
     uint64_t deadline_ns = limit_ns > 0 ? wait->start_ns + limit_ns : UINT64_MAX;
     if (now_ns >= deadline_ns || now_ns >= *next_check_ns_p) {
-        symmem_status status = check_health(wait, failed_rank_p);
+        symmem_status status = shm_wait_check(wait, failed_rank_p);
         if (status != SYMMEM_OK)
             return status;
         if (now_ns >= deadline_ns)
             return wait->peek(wait, rank) ? SYMMEM_OK : SYMMEM_TIMEOUT;
-        *next_check_ns_p = now_ns + (wait->peers->world_size > MANY_RANKS ? TICK_MANY_NS : TICK_NS);
+        *next_check_ns_p = now_ns + shm_wait_tick_ns(wait->peers);
     }
     uint64_t until_ns = deadline_ns < *next_check_ns_p ? deadline_ns : *next_check_ns_p;
     shm_failpoint_notify(wait->peers->host, "shm.sleep*");
@@ -228,8 +231,7 @@ static symmem_status wait_corrupt(const shm_wait *wait, int32_t rank, uint32_t v
 
 static symmem_status sleep_until_ready(const shm_wait *wait, int32_t rank, symmem_fault *fault_p) {
     shm_signal_header *own = header_of(wait->peers, wait->peers->rank);
-    uint64_t next_check_ns =
-        wait->start_ns + (wait->peers->world_size > MANY_RANKS ? TICK_MANY_NS : TICK_NS);
+    uint64_t next_check_ns = wait->start_ns + shm_wait_tick_ns(wait->peers);
     note_sleep(own, wait->channel);
     /* seq_cst; pairs with: the load in shm_wake */
     atomic_fetch_add_explicit(&own->sleepers, 1, memory_order_seq_cst);
@@ -334,7 +336,7 @@ symmem_status shm_wait_run(shm_wait *wait, symmem_fault *fault_p) {
     if (wait->rank >= 0)
         return wait_for(wait, wait->rank, fault_p);
     for (int32_t rank = 0; rank < wait->peers->world_size; rank++) {
-        if (rank == wait->peers->rank)
+        if (rank == wait->peers->rank && !wait->own_too)
             continue;
         symmem_status status = wait_for(wait, rank, fault_p);
         if (status != SYMMEM_OK)

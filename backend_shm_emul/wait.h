@@ -22,6 +22,10 @@ void shm_cond_wake(const symmem_clock *clock, pthread_cond_t *cond);
 
 /* Waits. A failure's *fault_p is complete but not yet reported. */
 symmem_status shm_wait_run(shm_wait *wait, symmem_fault *fault_p);
+/* How often a wait checks whether its peers still live. */
+uint64_t shm_wait_tick_ns(const symmem_peers *peers);
+/* Returns OK while waiting makes sense. *failed_rank_p: the peer that is the reason, or -1. */
+symmem_status shm_wait_check(const shm_wait *wait, int32_t *failed_rank_p);
 /* Describes a failure of the whole operation that occurred while waiting for `awaited_rank` (-1:
  * before or between waits). Returns `status`. */
 symmem_status shm_wait_fault(const shm_wait *wait, symmem_status status, int32_t failed_rank,

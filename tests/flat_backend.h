@@ -105,6 +105,14 @@ static inline void flat_without(flat_backend *flat, uint64_t capabilities) {
         flat->collective_apart = NULL;
     if (gone & SYMMEM_CAP_SPLITS)
         flat->collective_splits = NULL;
+    if (gone & SYMMEM_CAP_VALUES) {
+        flat->wait_value = NULL;
+        flat->write_value64 = NULL;
+    }
+    if (gone & SYMMEM_CAP_WINDOW) {
+        flat->signal_count = NULL;
+        flat->wait_counts = NULL;
+    }
 }
 
 #endif

@@ -21,6 +21,7 @@ typedef struct byte_op {
     CUdeviceptr dst, src;
     size_t count;
     uint32_t value;
+    uint64_t wide;
 } byte_op;
 
 static CUresult enqueue_copy(const cuda_driver *driver, const byte_op *op, CUstream native) {
@@ -35,6 +36,10 @@ static CUresult enqueue_fill(const cuda_driver *driver, const byte_op *op, CUstr
 /* The default flag makes the stream's earlier work visible system-wide before the write. */
 static CUresult enqueue_write(const cuda_driver *driver, const byte_op *op, CUstream native) {
     return driver->StreamWriteValue32(native, op->dst, op->value, CU_STREAM_WRITE_VALUE_DEFAULT);
+}
+
+static CUresult enqueue_wide_write(const cuda_driver *driver, const byte_op *op, CUstream native) {
+    return driver->StreamWriteValue64(native, op->dst, op->wide, CU_STREAM_WRITE_VALUE_DEFAULT);
 }
 
 static symmem_status run_bytes_now(cuda_instance *instance, int32_t device, const byte_op *op) {
@@ -146,5 +151,14 @@ symmem_status cuda_write_value32(void *instance, int32_t device, void *dst, uint
                         .enqueue = enqueue_write,
                         .dst = cuda_address(dst),
                         .value = value};
+    return run_bytes(instance, device, &op, exec);
+}
+
+symmem_status cuda_write_value64(void *instance, int32_t device, void *dst, uint64_t value,
+                                 const symmem_exec *exec) {
+    const byte_op op = {.operation = "write_value64",
+                        .enqueue = enqueue_wide_write,
+                        .dst = cuda_address(dst),
+                        .wide = value};
     return run_bytes(instance, device, &op, exec);
 }

@@ -12,6 +12,8 @@ void cuda_copy_end_failed(cuda_instance *instance, cuda_pending *pending, const 
                           const cuda_needs *needs, const char *operation);
 symmem_status cuda_memset32(void *instance, int32_t device, void *dst, uint32_t value, size_t count,
                             const symmem_exec *exec);
+symmem_status cuda_write_value64(void *instance, int32_t device, void *dst, uint64_t value,
+                                 const symmem_exec *exec);
 symmem_status cuda_write_value32(void *instance, int32_t device, void *dst, uint32_t value,
                                  const symmem_exec *exec);
 

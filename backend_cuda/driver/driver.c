@@ -74,6 +74,7 @@ static const entry_point entry_points[] = {
     ENTRY(StreamQuery, 2000),
     ENTRY(StreamWaitEvent, 3020),
     ENTRY(StreamWriteValue32, 11070),
+    ENTRY(StreamWriteValue64, 11070),
     ENTRY(StreamBeginCapture, 10010),
     ENTRY(StreamEndCapture, 10000),
     ENTRY(StreamGetCaptureInfo, 11030),

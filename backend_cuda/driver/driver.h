@@ -63,6 +63,7 @@ typedef struct cuda_driver {
     __typeof__(cuStreamQuery) *StreamQuery;
     __typeof__(cuStreamWaitEvent) *StreamWaitEvent;
     __typeof__(cuStreamWriteValue32) *StreamWriteValue32;
+    __typeof__(cuStreamWriteValue64) *StreamWriteValue64;
     __typeof__(cuStreamBeginCapture) *StreamBeginCapture;
     __typeof__(cuStreamEndCapture) *StreamEndCapture;
     /* Its second version, because the third differs between toolkits. */

@@ -70,6 +70,10 @@ symmem_status cuda_take_fault(const cuda_signal_op *signal, symmem_error_record 
     }
     if (fault.status == SYMMEM_INVALID_ARGUMENT || fault.status == SYMMEM_OUT_OF_RANGE)
         describe_splits(found->other, &fault);
+    if (signal->call.kind == SYMMEM_CALL_WAIT_VALUE) {
+        fault.own = signal->call;
+        memcpy(&fault.actual, found->other, sizeof fault.actual);
+    }
     /* From now on the next launch of the same graph may write there, all of it. */
     __atomic_store_n(&found->code, 0, __ATOMIC_RELEASE);
     __atomic_store_n(&found->claimed, 0, __ATOMIC_RELEASE);

@@ -274,10 +274,11 @@ static size_t state_at(const symmem_peers *peers, int32_t channel) {
     return symmem_cuda_state_at(peers->world_size, peers->channel_count, channel);
 }
 
-/* Runs after anything that another thread may be about to write, the poison included. */
+/* Runs after anything that another thread may be about to write, the poison included. That alone
+ * ends what belongs to no channel. */
 CUresult cuda_channel_stop(cuda_instance *instance, const symmem_peers *peers, int32_t channel) {
     CUresult result = write_word(instance, peers, 0);
-    return result == CUDA_SUCCESS
+    return result == CUDA_SUCCESS && channel >= 0
                ? write_word(instance, peers,
                             state_at(peers, channel) + offsetof(symmem_cuda_state, stopped))
                : result;

@@ -11,6 +11,9 @@
  *                  by that rank's wait
  *   arrival[c][w]  the number of the last barrier at which that rank has arrived
  *   round[c]       of the owner's last barrier; read by the owner alone
+ *   came[c][w]     how many counted signals that rank has given, as it says
+ *   given[c][w]    how many the owner has given that rank; read by the owner alone
+ *   taken[c][w]    how many of those that came the owner's waits have taken; the same
  * So a put need not ask the peer, and no word is written by two ranks at a time.
  */
 #include "backend/reach.h"
@@ -38,11 +41,14 @@ struct attempt {
     uint32_t round;
     uint64_t begin_ns, end_ns, look_ns, gone_ns;
     bool (*is_there)(const attempt *wait, int32_t rank);
+    const symmem_value_wait *value;   /* of a wait for a value; NULL: of another operation */
+    const symmem_window_wait *counts; /* of a wait for counted signals, count_count of them */
+    int32_t count_count;
 };
 
 /* --- places --------------------------------------------------------------------------------- */
 
-typedef enum table { GAVE_UP, SLOT, SENT, ARRIVAL, ROUND } table;
+typedef enum table { GAVE_UP, SLOT, SENT, ARRIVAL, ROUND, CAME, GIVEN, TAKEN } table;
 
 static size_t index_of(const symmem_peers *peers, table which, int32_t channel, int32_t rank) {
     const size_t ranks = (size_t)peers->world_size, channels = (size_t)peers->channel_count;
@@ -51,6 +57,9 @@ static size_t index_of(const symmem_peers *peers, table which, int32_t channel, 
         return first + (size_t)rank;
     if (which == ROUND)
         return first + ranks + 3 * channels * ranks + (size_t)channel;
+    if (which > ROUND)
+        return first + ranks + 3 * channels * ranks + channels +
+               (((size_t)which - CAME) * channels + (size_t)channel) * ranks + (size_t)rank;
     return first + ranks + (((size_t)which - SLOT) * channels + (size_t)channel) * ranks +
            (size_t)rank;
 }
@@ -64,7 +73,7 @@ static size_t signal_bytes(void *instance, int32_t world_size, int32_t channel_c
     const size_t ranks = (size_t)world_size, channels = (size_t)channel_count;
     (void)instance;
     (void)block_bytes;
-    return (ranks + 5 * channels * ranks + channels) * sizeof(uint32_t);
+    return (ranks + 8 * channels * ranks + channels) * sizeof(uint32_t);
 }
 
 static word *own_word(const symmem_peers *peers, table which, int32_t channel, int32_t rank) {
@@ -102,7 +111,25 @@ static attempt begin_attempt(void *instance, const symmem_peers *peers, int32_t 
                      .gone_ns = now_ns + GONE_NS};
 }
 
+/* acquire; pairs with: the release store or value write of the source */
+static uint64_t load_value(const symmem_value_wait *value) {
+    return value->bytes == 8
+               ? atomic_load_explicit((const _Atomic uint64_t *)value->word, memory_order_acquire)
+               : atomic_load_explicit((const word *)value->word, memory_order_acquire);
+}
+
+/* What was wanted, and what is there. */
+static void describe_value(const symmem_value_wait *value, symmem_fault *fault) {
+    fault->actual = load_value(value);
+    fault->own = (symmem_call_id){.kind = SYMMEM_CALL_WAIT_VALUE,
+                                  .dtype = value->bytes == 8 ? SYMMEM_UINT64 : SYMMEM_UINT32,
+                                  .op = (uint16_t)value->compare,
+                                  .count = value->value};
+}
+
 static symmem_status fail(const attempt *wait, symmem_fault *fault) {
+    if (wait->value != NULL)
+        describe_value(wait->value, fault);
     fault->operation = wait->operation;
     fault->channel = wait->channel;
     fault->elapsed_ns = sm_now_ns() - wait->begin_ns;
@@ -116,7 +143,17 @@ static symmem_status fail_simply(const attempt *wait, symmem_status status, int3
     return fail(wait, &fault);
 }
 
+/* How many counted signals of the rank are waited for. */
+static uint32_t awaited_count(const attempt *wait, int32_t rank) {
+    for (int32_t i = 0; i < wait->count_count; i++)
+        if (wait->counts[i].rank == rank)
+            return wait->counts[i].count;
+    return 0;
+}
+
 static bool concerns(const attempt *wait, int32_t rank) {
+    if (wait->counts != NULL)
+        return awaited_count(wait, rank) > 0;
     return wait->rank < 0 ? rank != wait->peers->rank : rank == wait->rank;
 }
 
@@ -318,6 +355,88 @@ static symmem_status wait_signal(void *instance, const symmem_peers *peers, int3
     return fail_simply(&wait, status, src_rank, 0);
 }
 
+/* --- counted signals --- */
+
+static symmem_status count(void *instance, const symmem_peers *peers, int32_t dst_rank,
+                           int32_t channel, uint32_t added, const symmem_exec *exec) {
+    const attempt wait = begin_attempt(instance, peers, dst_rank, channel, exec, "signal_count");
+    word *given = own_word(peers, GIVEN, channel, dst_rank);
+    symmem_status status = refuse_poisoned(&wait);
+    if (status == SYMMEM_OK)
+        status = settle(&wait);
+    if (status != SYMMEM_OK)
+        return status;
+    /* relaxed: this rank's alone, and the channel's operations come one after the other */
+    const uint32_t before = atomic_load_explicit(given, memory_order_relaxed);
+    atomic_store_explicit(given, before + added, memory_order_relaxed);
+    if (dst_rank == peers->rank) { /* release; pairs with: untaken */
+        atomic_store_explicit(own_word(peers, CAME, channel, dst_rank), before + added,
+                              memory_order_release);
+        return SYMMEM_OK;
+    }
+    status = write_word(instance, peers, dst_rank, CAME, channel, before + added);
+    if (status == SYMMEM_OK)
+        return status;
+    atomic_store_explicit(given, before, memory_order_relaxed);
+    return fail_simply(&wait, status, dst_rank, 0);
+}
+
+/* acquire; pairs with: the peer's count, behind all that it wrote */
+static uint32_t untaken(const symmem_peers *peers, int32_t channel, int32_t rank) {
+    const uint32_t came =
+        atomic_load_explicit(own_word(peers, CAME, channel, rank), memory_order_acquire);
+    return came - atomic_load_explicit(own_word(peers, TAKEN, channel, rank), memory_order_relaxed);
+}
+
+/* A number that cannot be counts as there: the caller then finds it. */
+static bool have_come(const attempt *wait, int32_t rank) {
+    return untaken(wait->peers, wait->channel, rank) >= awaited_count(wait, rank);
+}
+
+static symmem_status wait_counts(void *instance, const symmem_peers *peers, int32_t channel,
+                                 const symmem_window_wait *counts, int32_t count_count,
+                                 const symmem_exec *exec) {
+    attempt wait = begin_attempt(instance, peers, -1, channel, exec, "wait_counts");
+    wait.counts = counts;
+    wait.count_count = count_count;
+    wait.is_there = have_come;
+    symmem_status status = refuse_poisoned(&wait);
+    if (status == SYMMEM_OK)
+        status = run(&wait);
+    for (int32_t i = 0; i < count_count && status == SYMMEM_OK; i++) {
+        const uint32_t found = untaken(peers, channel, counts[i].rank);
+        if (found > INT32_MAX)
+            status = fail_simply(&wait, SYMMEM_CORRUPT, counts[i].rank, found);
+    }
+    for (int32_t i = 0; i < count_count && status == SYMMEM_OK; i++)
+        atomic_fetch_add_explicit(own_word(peers, TAKEN, channel, counts[i].rank), counts[i].count,
+                                  memory_order_relaxed);
+    return status;
+}
+
+static bool value_holds(const attempt *wait, int32_t rank) {
+    (void)rank;
+    return symmem_value_holds(wait->value, load_value(wait->value));
+}
+
+static symmem_status wait_value(void *instance, const symmem_peers *peers,
+                                const symmem_value_wait *value, const symmem_exec *exec) {
+    attempt wait = begin_attempt(instance, peers, value->source, -1, exec, "wait_value");
+    wait.value = value;
+    wait.is_there = value_holds;
+    symmem_status status = refuse_poisoned(&wait);
+    return status == SYMMEM_OK ? run(&wait) : status;
+}
+
+/* Where the table has none: the CPU reaches all memory here. */
+static symmem_status write_value64(void *instance, int32_t device, void *dst, uint64_t value,
+                                   const symmem_exec *exec) {
+    (void)instance, (void)device, (void)exec;
+    /* release; pairs with: load_value, or a load of the user's */
+    atomic_store_explicit((_Atomic uint64_t *)dst, value, memory_order_release);
+    return SYMMEM_OK;
+}
+
 static symmem_status reset(void *instance, const symmem_peers *peers) {
     word *words = peers->signals[peers->rank];
     (void)instance;
@@ -342,6 +461,11 @@ void sm_reach_signals(sm_backend *backend) {
     backend->wait_signal = wait_signal;
     backend->signal_reset = reset;
     backend->signal_poison = poison;
+    backend->wait_value = wait_value;
+    backend->signal_count = count;
+    backend->wait_counts = wait_counts;
+    if (backend->write_value64 == NULL)
+        backend->write_value64 = write_value64;
 }
 
 symmem_status sm_reach_quiet(symmem_context *context, const symmem_peers *peers,

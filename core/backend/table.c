@@ -164,6 +164,12 @@ static symmem_status check_sharing(const sm_backend *backend, const char *operat
     return SYMMEM_OK;
 }
 
+static symmem_status check_counting(const sm_backend *backend, const char *operation) {
+    return (backend->signal_count == NULL) == (backend->wait_counts == NULL)
+               ? SYMMEM_OK
+               : refuse(operation, backend->table, "signal->count and wait_counts belong together");
+}
+
 static uint64_t shown_by(const sm_backend *b) {
     return (b->stream_create ? SYMMEM_CAP_STREAMS : 0) | (b->host_fn ? SYMMEM_CAP_HOST_FN : 0) |
            (b->stream_wrap ? SYMMEM_CAP_WRAP_STREAM : 0) |
@@ -174,6 +180,8 @@ static uint64_t shown_by(const sm_backend *b) {
            (b->collective_splits ? SYMMEM_CAP_SPLITS : 0) | (b->matmul ? SYMMEM_CAP_MATMUL : 0) |
            (b->connectivity ? SYMMEM_CAP_CONNECTIVITY : 0) |
            (b->world_open ? SYMMEM_CAP_WORLD : 0) |
+           (b->wait_value && b->write_value64 ? SYMMEM_CAP_VALUES : 0) |
+           (b->signal_count && b->wait_counts ? SYMMEM_CAP_WINDOW : 0) |
            (b->reach_put ? SYMMEM_CAP_REACH : SYMMEM_CAP_PASSIVE);
 }
 
@@ -193,6 +201,8 @@ symmem_status sm_backend_read(const symmem_backend *table, const char *operation
         status = read_entries(table, operation, backend);
     if (status == SYMMEM_OK)
         status = check_sharing(backend, operation);
+    if (status == SYMMEM_OK)
+        status = check_counting(backend, operation);
     if (status == SYMMEM_OK && !backend->barrier) {
         sm_reach_signals(backend);
         if (backend->reach_reduce_local && !backend->collective)

@@ -321,8 +321,8 @@ static bool is_of_a_loss(int32_t status) {
 
 /* Adds the ranks that were lost to the failing peer: this rank's record has only that peer, which
  * left because of them. */
-static void name_the_lost(const sm_session *session, symmem_error_record *record,
-                          const sm_verdict *verdict) {
+static void name_who_ended(const sm_session *session, symmem_error_record *record,
+                           const sm_verdict *verdict) {
     const int32_t own = session->config.rank;
     uint32_t count = 0;
     if (!is_of_a_loss(record->status) || !is_of_a_loss(verdict->status) ||
@@ -363,7 +363,7 @@ void sm_session_explain(sm_session *session, int32_t rank, symmem_error_record *
              why.kind >= GAVE_UP && why.kind <= DESTROYED) {
         append(record, notes->first, did[why.kind], &why);
         if (rank < 0) /* otherwise the record is of another group */
-            name_the_lost(session, record, &why.verdict);
+            name_who_ended(session, record, &why.verdict);
     }
 }
 

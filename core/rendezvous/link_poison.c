@@ -107,6 +107,22 @@ static void describe_fault(const symmem_fault *fault, uint32_t missing_count, in
     }
 }
 
+/* Whether it is the failure of a wait for a value, which says what it wanted. */
+static bool is_of_value(const symmem_fault *fault) {
+    return fault->own.kind == SYMMEM_CALL_WAIT_VALUE && fault->own.op < SYMMEM_COMPARE_COUNT &&
+           (fault->status == SYMMEM_TIMEOUT || fault->status == SYMMEM_PEER_LOST ||
+            fault->status == SYMMEM_POISONED);
+}
+
+static void add_value(const symmem_fault *fault, symmem_error_record *record) {
+    static const char *const signs[SYMMEM_COMPARE_COUNT] = {"==", "!=", ">", ">=", "<", "<="};
+    const size_t used = strlen(record->message);
+    record->expected = fault->own.count;
+    snprintf(record->message + used, sizeof record->message - used,
+             "; the word was %" PRIu64 ", awaited was %s %" PRIu64, fault->actual,
+             signs[fault->own.op], fault->own.count);
+}
+
 /* Describes a failure that a later call reports, or no call. */
 static void describe(const sm_link *link, symmem_error_record *record) {
     record->rank = link->group->rank;
@@ -134,6 +150,8 @@ static void build_record(const sm_link *link, const symmem_fault *fault,
     describe(link, record);
     describe_fault(fault, record->missing_count, link->group->world_size, record->message,
                    sizeof record->message);
+    if (is_of_value(fault))
+        add_value(fault, record);
 }
 
 /* Sets the first failure, whose record stays, and returns true for it. link->lock held. */

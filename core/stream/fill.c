@@ -5,18 +5,19 @@
 #include "backend/device.h"
 #include "backend/host.h"
 #include "backend/query.h"
+#include "backend/table.h"
 
 static symmem_status refuse(const char *operation, const char *why) {
     return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "tensor %s", why);
 }
 
 static symmem_status check_tensor(symmem_context *context, const DLTensor *tensor,
-                                  const char *operation, char **data_p) {
+                                  const char *operation, size_t word, char **data_p) {
     symmem_status status = sm_tensor_form(context, tensor, operation, "tensor");
     if (status != SYMMEM_OK)
         return status;
-    if (tensor->dtype.code != kDLUInt || tensor->dtype.bits != 32 || tensor->dtype.lanes != 1)
-        return refuse(operation, "is not of uint32");
+    if (tensor->dtype.code != kDLUInt || tensor->dtype.bits != 8 * word || tensor->dtype.lanes != 1)
+        return refuse(operation, word == 8 ? "is not of uint64" : "is not of uint32");
     if (tensor->ndim != 1)
         return refuse(operation, "is not of one dimension");
     if (tensor->strides != NULL && tensor->strides[0] != 1)
@@ -25,10 +26,10 @@ static symmem_status check_tensor(symmem_context *context, const DLTensor *tenso
         return refuse(operation, "has no data");
     if (tensor->shape[0] < 0)
         return refuse(operation, "has a negative size");
-    if (tensor->shape[0] > PTRDIFF_MAX / (int64_t)sizeof(uint32_t))
+    if (tensor->shape[0] > PTRDIFF_MAX / (int64_t)word)
         return sm_fail(SYMMEM_OVERFLOW, operation, "", "the size of the tensor overflows");
-    return sm_tensor_locate(tensor, operation, "tensor", sizeof(uint32_t),
-                            (size_t)tensor->shape[0] * sizeof(uint32_t), data_p);
+    return sm_tensor_locate(tensor, operation, "tensor", word, (size_t)tensor->shape[0] * word,
+                            data_p);
 }
 
 static symmem_status out_of_range(const char *operation, const char *what, int64_t found,
@@ -70,19 +71,20 @@ static symmem_status prepare(symmem_context *context, sm_refs *refs, const char 
                              device_p);
 }
 
+/* `word`: bytes of one. */
 static symmem_status check_all(symmem_context *context, const char *operation,
-                               const DLTensor *tensor, int64_t offset, int64_t value, int64_t count,
-                               const symmem_stream *stream, char **dst_p) {
+                               const DLTensor *tensor, size_t word, int64_t offset, int64_t value,
+                               int64_t count, const symmem_stream *stream, char **dst_p) {
     char *data = NULL;
     symmem_status status = sm_context_check(context, operation);
     if (status == SYMMEM_OK)
-        status = check_tensor(context, tensor, operation, &data);
+        status = check_tensor(context, tensor, operation, word, &data);
     if (status == SYMMEM_OK)
         status = check_range(tensor, operation, offset, value, count);
     if (status == SYMMEM_OK)
         status = sm_stream_check(context, stream, -1, operation);
     if (status == SYMMEM_OK)
-        *dst_p = data + (size_t)offset * sizeof(uint32_t);
+        *dst_p = data + (size_t)offset * word;
     return status;
 }
 
@@ -91,8 +93,8 @@ symmem_status symmem_memset32(symmem_context *context, const DLTensor *tensor, i
     SM_PUBLIC_CALL;
     char *dst;
     int32_t device;
-    symmem_status status =
-        check_all(context, "memset32", tensor, offset, value, count, stream, &dst);
+    symmem_status status = check_all(context, "memset32", tensor, sizeof(uint32_t), offset, value,
+                                     count, stream, &dst);
     if (status != SYMMEM_OK)
         return status;
     sm_refs refs;
@@ -115,8 +117,8 @@ symmem_status symmem_stream_write_value32(symmem_context *context, const DLTenso
     SM_PUBLIC_CALL;
     char *dst;
     int32_t device;
-    symmem_status status =
-        check_all(context, "stream_write_value32", tensor, offset, value, 1, stream, &dst);
+    symmem_status status = check_all(context, "stream_write_value32", tensor, sizeof(uint32_t),
+                                     offset, value, 1, stream, &dst);
     if (status != SYMMEM_OK)
         return status;
     sm_refs refs;
@@ -129,6 +131,32 @@ symmem_status symmem_stream_write_value32(symmem_context *context, const DLTenso
             context->backend->write_value32(context->instance, device, dst, (uint32_t)value, &exec);
         if (status != SYMMEM_OK)
             status = sm_backend_failed(context, status, "stream_write_value32", "write_value32");
+    }
+    sm_refs_finish(&refs);
+    return status;
+}
+
+symmem_status symmem_stream_write_value64(symmem_context *context, const DLTensor *tensor,
+                                          int64_t offset, uint64_t value, symmem_stream *stream) {
+    SM_PUBLIC_CALL;
+    static const char operation[] = "stream_write_value64";
+    char *dst;
+    int32_t device;
+    symmem_status status = sm_context_check(context, operation);
+    if (status == SYMMEM_OK)
+        status = sm_need_capability(context, SYMMEM_CAP_VALUES, operation, "words of 64 bits");
+    if (status == SYMMEM_OK)
+        status = check_all(context, operation, tensor, sizeof value, offset, 0, 1, stream, &dst);
+    if (status != SYMMEM_OK)
+        return status;
+    sm_refs refs;
+    sm_refs_init(&refs, NULL);
+    status = prepare(context, &refs, operation, dst, sizeof value, stream, &device);
+    if (status == SYMMEM_OK) {
+        symmem_exec exec = sm_refs_exec(&refs, stream);
+        status = context->backend->write_value64(context->instance, device, dst, value, &exec);
+        if (status != SYMMEM_OK)
+            status = sm_backend_failed(context, status, operation, "write_value64");
     }
     sm_refs_finish(&refs);
     return status;

@@ -106,14 +106,8 @@ symmem_exec sm_refs_exec(sm_refs *refs, const symmem_stream *stream) {
     };
 }
 
-/* The place of the peer's bytes: an address, or a place for the backend's reach entries. */
-typedef struct remote {
-    char *address;
-    symmem_place place; /* only without an address */
-} remote;
-
 static symmem_status locate(const symmem_handle *handle, const char *operation, int32_t rank,
-                            size_t offset, remote *remote_p) {
+                            size_t offset, sm_remote *remote_p) {
     const sm_link *link = handle->link;
     char *base = link->mapping->buffers[rank];
     remote_p->address = base == NULL ? NULL : base + handle->offset + offset;
@@ -131,10 +125,9 @@ static symmem_status locate(const symmem_handle *handle, const char *operation, 
     return sm_error_failed_rank(rank);
 }
 
-/* Checks a put or a get and finds the peer's place. */
-static symmem_status check_transfer(symmem_handle *handle, const char *operation, int32_t rank,
-                                    size_t offset, const void *local, size_t bytes,
-                                    const symmem_stream *stream, remote *remote_p) {
+symmem_status sm_remote_check(const symmem_handle *handle, const char *operation, int32_t rank,
+                              size_t offset, const void *local, size_t bytes,
+                              const symmem_stream *stream, sm_remote *remote_p) {
     symmem_status status = sm_handle_check(handle, operation);
     if (status == SYMMEM_OK)
         status = sm_handle_rank_check(handle, operation, rank);
@@ -151,8 +144,9 @@ static symmem_status check_transfer(symmem_handle *handle, const char *operation
 /* Moves bytes by the reach entries: dst or src is NULL, which is the remote place. A put without
  * stream returns when the bytes are in place. A backend cannot name the peer in the record of a
  * failure that is not of a signal. */
-static symmem_status over_reach(const symmem_context *context, const symmem_place *place, void *dst,
-                                const void *src, size_t bytes, const symmem_exec *exec) {
+static symmem_status over_reach(const symmem_context *context, const char *operation,
+                                const symmem_place *place, void *dst, const void *src, size_t bytes,
+                                const symmem_exec *exec) {
     const char *entry = dst != NULL ? "reach_get" : "reach_put";
     if (bytes == 0)
         return SYMMEM_OK;
@@ -165,12 +159,28 @@ static symmem_status over_reach(const symmem_context *context, const symmem_plac
     }
     if (status == SYMMEM_OK)
         return status;
-    status = sm_backend_failed(context, status, dst != NULL ? "get" : "put", entry);
+    status = sm_backend_failed(context, status, operation, entry);
     return status == SYMMEM_PEER_LOST ? sm_error_missing(place->peer) : status;
 }
 
 /* A put (dst is NULL) or a get (src is NULL). */
-static symmem_status transfer(sm_link *link, const remote *peer, void *dst, const void *src,
+static symmem_status move_bytes(const sm_link *link, const char *operation, const sm_remote *peer,
+                                void *dst, const void *src, size_t bytes, const symmem_exec *exec) {
+    symmem_context *context = link->context;
+    if (peer->address == NULL)
+        return over_reach(context, operation, &peer->place, dst, src, bytes, exec);
+    symmem_status status =
+        context->backend->copy(context->instance, link->device, dst != NULL ? dst : peer->address,
+                               dst != NULL ? peer->address : src, bytes, exec);
+    return status == SYMMEM_OK ? status : sm_backend_failed(context, status, operation, "copy");
+}
+
+symmem_status sm_remote_put(const sm_link *link, const char *operation, const sm_remote *dst,
+                            const void *src, size_t bytes, const symmem_exec *exec) {
+    return move_bytes(link, operation, dst, NULL, src, bytes, exec);
+}
+
+static symmem_status transfer(sm_link *link, const sm_remote *peer, void *dst, const void *src,
                               size_t bytes, const symmem_stream *stream) {
     symmem_context *context = link->context;
     const char *operation = dst != NULL ? "get" : "put";
@@ -181,15 +191,7 @@ static symmem_status transfer(sm_link *link, const remote *peer, void *dst, cons
         status = sm_refs_cover(&refs, context, operation, dst != NULL ? dst : src, bytes);
     if (status == SYMMEM_OK) {
         const symmem_exec exec = sm_refs_exec(&refs, stream);
-        if (peer->address == NULL) {
-            status = over_reach(context, &peer->place, dst, src, bytes, &exec);
-        } else {
-            status = context->backend->copy(context->instance, link->device,
-                                            dst != NULL ? dst : peer->address,
-                                            dst != NULL ? peer->address : src, bytes, &exec);
-            if (status != SYMMEM_OK)
-                status = sm_backend_failed(context, status, operation, "copy");
-        }
+        status = move_bytes(link, operation, peer, dst, src, bytes, &exec);
     }
     sm_refs_finish(&refs);
     return status;
@@ -198,18 +200,18 @@ static symmem_status transfer(sm_link *link, const remote *peer, void *dst, cons
 symmem_status symmem_put(symmem_handle *handle, int32_t dst_rank, size_t dst_offset,
                          const void *src, size_t bytes, symmem_stream *stream) {
     SM_PUBLIC_CALL;
-    remote dst;
+    sm_remote dst;
     symmem_status status =
-        check_transfer(handle, "put", dst_rank, dst_offset, src, bytes, stream, &dst);
+        sm_remote_check(handle, "put", dst_rank, dst_offset, src, bytes, stream, &dst);
     return status == SYMMEM_OK ? transfer(handle->link, &dst, NULL, src, bytes, stream) : status;
 }
 
 symmem_status symmem_get(symmem_handle *handle, int32_t src_rank, size_t src_offset, void *dst,
                          size_t bytes, symmem_stream *stream) {
     SM_PUBLIC_CALL;
-    remote src;
+    sm_remote src;
     symmem_status status =
-        check_transfer(handle, "get", src_rank, src_offset, dst, bytes, stream, &src);
+        sm_remote_check(handle, "get", src_rank, src_offset, dst, bytes, stream, &src);
     return status == SYMMEM_OK ? transfer(handle->link, &src, dst, NULL, bytes, stream) : status;
 }
 

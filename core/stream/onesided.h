@@ -32,6 +32,19 @@ symmem_status sm_refs_stream(const sm_refs *refs, const symmem_context *context,
 symmem_status sm_refs_device(const sm_refs *refs, symmem_context *context, const char *operation,
                              int32_t device, int32_t *device_p);
 void sm_refs_finish(sm_refs *refs);
+
+/* The place of a peer's bytes: an address, or a place for the backend's reach entries. */
+typedef struct sm_remote {
+    char *address;
+    symmem_place place; /* only without an address */
+} sm_remote;
+/* Checks a put to or a get from a peer, whose local side is `local`, and finds the peer's place. */
+symmem_status sm_remote_check(const symmem_handle *handle, const char *operation, int32_t rank,
+                              size_t offset, const void *local, size_t bytes,
+                              const symmem_stream *stream, sm_remote *remote_p);
+/* Puts bytes to a peer's place. */
+symmem_status sm_remote_put(const sm_link *link, const char *operation, const sm_remote *dst,
+                            const void *src, size_t bytes, const symmem_exec *exec);
 /* Makes the symmem_exec of the operation. Work on a stream keeps at least the backend's
  * instance. */
 symmem_exec sm_refs_exec(sm_refs *refs, const symmem_stream *stream);

@@ -44,6 +44,12 @@ __device__ inline uint32_t load_acquire(const uint32_t *word) {
     return value;
 }
 
+__device__ inline uint64_t load_acquire(const uint64_t *word) {
+    uint64_t value;
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+    return value;
+}
+
 __device__ inline void store_relaxed(uint32_t *word, uint32_t value) {
     asm volatile("st.relaxed.sys.global.u32 [%0], %1;" : : "l"(word), "r"(value) : "memory");
 }

@@ -434,6 +434,9 @@ extern "C" __global__ void symmem_wait_signal(const symmem_cuda_signal_args args
     one_slot<WAIT>(args);
 }
 
+#include "cuda/counts.cuh"
+#include "cuda/value.cuh"
+
 // Uses no more registers than a product that fills the device leaves for one warp, because fused
 // operations run a barrier beside one.
 extern "C" __global__ void __maxnreg__(SYMMEM_CUDA_BARRIER_REGISTERS)

@@ -22,10 +22,12 @@
  *                               reads
  *   chunks   of the first channel, if two ranks share much memory, chunks.cuh
  *   parts    [channel]          the owner's table of splits.h, for the first channels only
- * Epochs and round
- * numbers live here and never in an argument, so that a captured operation can be replayed. They
- * wrap, and epochs are compared by their difference. A line's flag is its round number. The slot
- * held the flag of two rounds before.
+ *   counts   [3][channel][rank] counted signals, counts.cuh: of each rank that have come, given to
+ *                               each rank, and taken of those that came. The last two only the
+ *                               owner accesses
+ * Epochs and round numbers live here and never in an argument, so that a captured operation can be
+ * replayed. They wrap, and epochs are compared by their difference. A line's flag is its round
+ * number. The slot held the flag of two rounds before.
  */
 #ifndef SYMMEM_KERNELS_CUDA_SIGNAL_H
 #define SYMMEM_KERNELS_CUDA_SIGNAL_H
@@ -107,6 +109,38 @@ typedef struct symmem_cuda_signal_args {
     uint32_t call[SYMMEM_CUDA_CALL_WORDS];
     void *small[SYMMEM_CUDA_SMALL_RANKS]; /* the contents of the table, if all fits */
 } symmem_cuda_signal_args;
+
+/* The comparisons of a wait for a value, numbered as symmem_compare. */
+enum {
+    SYMMEM_CUDA_EQ,
+    SYMMEM_CUDA_NE,
+    SYMMEM_CUDA_GT,
+    SYMMEM_CUDA_GE,
+    SYMMEM_CUDA_LT,
+    SYMMEM_CUDA_LE
+};
+
+/* A wait for the value of a word, in `signal` for the source, which is its peer. */
+typedef struct symmem_cuda_value_args {
+    symmem_cuda_signal_args signal;
+    const void *word;
+    uint64_t value;
+    int32_t bytes; /* of the word: 4 or 8 */
+    int32_t compare;
+} symmem_cuda_value_args;
+
+#define SYMMEM_CUDA_COUNT_PEERS 32
+
+/* Counted signals, given or waited for: so many of each rank. */
+typedef struct symmem_cuda_counts_args {
+    symmem_cuda_signal_args signal;
+    size_t counts_at; /* where the counts begin in a rank's signal state */
+    int32_t list_count;
+    struct {
+        int32_t rank;
+        uint32_t count;
+    } list[SYMMEM_CUDA_COUNT_PEERS];
+} symmem_cuda_counts_args;
 
 /* A barrier of few ranks without comparing calls (barrier_small.cuh). The arguments occupy few
  * lines of the constant cache. Offsets are bytes in a rank's signal state. */
@@ -278,12 +312,29 @@ SYMMEM_CUDA_BOTH size_t symmem_cuda_parts_at(int32_t world_size, int32_t channel
            sizeof(uint64_t) * SYMMEM_CUDA_PARTS_WORDS * (size_t)channel;
 }
 
-SYMMEM_CUDA_BOTH size_t symmem_cuda_signal_size(int32_t world_size, int32_t channel_count,
-                                                size_t block_bytes) {
+/* Counted signals, behind all else. */
+SYMMEM_CUDA_BOTH size_t symmem_cuda_counts_at(int32_t world_size, int32_t channel_count,
+                                              size_t block_bytes) {
     const int32_t channels = channel_count < SYMMEM_CUDA_SYNC_BLOCK_CHANNELS
                                  ? channel_count
                                  : SYMMEM_CUDA_SYNC_BLOCK_CHANNELS;
-    return symmem_cuda_parts_at(world_size, channel_count, block_bytes, channels);
+    const size_t end = symmem_cuda_parts_at(world_size, channel_count, block_bytes, channels);
+    return (end + 63) / 64 * 64;
+}
+
+enum { SYMMEM_CUDA_CAME, SYMMEM_CUDA_GIVEN, SYMMEM_CUDA_TAKEN, SYMMEM_CUDA_COUNT_TABLES };
+
+SYMMEM_CUDA_BOTH size_t symmem_cuda_count_at(size_t counts_at, int32_t world_size,
+                                             int32_t channel_count, int32_t which, int32_t channel,
+                                             int32_t rank) {
+    const size_t row = (size_t)which * (size_t)channel_count + (size_t)channel;
+    return counts_at + sizeof(uint32_t) * (row * (size_t)world_size + (size_t)rank);
+}
+
+SYMMEM_CUDA_BOTH size_t symmem_cuda_signal_size(int32_t world_size, int32_t channel_count,
+                                                size_t block_bytes) {
+    return symmem_cuda_count_at(symmem_cuda_counts_at(world_size, channel_count, block_bytes),
+                                world_size, channel_count, SYMMEM_CUDA_COUNT_TABLES, 0, 0);
 }
 
 #endif

@@ -51,6 +51,43 @@ static symmem_status put_wait(bench_rank *self) {
 
 BENCH_EXPECTED(put_wait_expected, self->rank > 1 ? 0 : bench_pattern(1 - self->rank, index))
 
+/* The same by one call for the bytes and the signal, and by a window's counted signals. */
+static symmem_status send_together(bench_rank *self, int peer) {
+    return symmem_put_with_signal(self->handle, peer, self->out_offset, self->in, self->bytes, 0,
+                                  BENCH_TIMEOUT_MS, NULL);
+}
+
+static symmem_status put_with_signal(bench_rank *self) {
+    if (self->rank > 1)
+        return SYMMEM_OK;
+    symmem_status status = self->rank == 0 ? send_together(self, 1) : receive(self, 0);
+    if (status != SYMMEM_OK)
+        return status;
+    return self->rank == 0 ? receive(self, 1) : send_together(self, 0);
+}
+
+static symmem_status send_counted(bench_rank *self, int peer) {
+    return symmem_window_put_signal(self->handle, peer, self->out_offset, self->in, self->bytes, 0,
+                                    BENCH_TIMEOUT_MS, NULL);
+}
+
+static symmem_status receive_counted(bench_rank *self, int peer) {
+    const symmem_window_wait wait = {.rank = peer, .count = 1};
+    symmem_status status =
+        symmem_window_wait_signal(self->handle, 1, &wait, 0, BENCH_TIMEOUT_MS, NULL);
+    bench_read(self->out, self->bytes);
+    return status;
+}
+
+static symmem_status window_put_signal(bench_rank *self) {
+    if (self->rank > 1)
+        return SYMMEM_OK;
+    symmem_status status = self->rank == 0 ? send_counted(self, 1) : receive_counted(self, 0);
+    if (status != SYMMEM_OK)
+        return status;
+    return self->rank == 0 ? receive_counted(self, 1) : send_counted(self, 0);
+}
+
 /* A buffer from its allocation to its release. */
 static symmem_status rendezvous(bench_rank *self) {
     symmem_handle *handle = NULL;
@@ -90,6 +127,11 @@ const bench_op bench_sync_ops[] = {
              .check = check_barrier),
     BENCH_OP("put_wait", put_wait, .flags = BENCH_OUT_SYMMETRIC | BENCH_HOST_MEMORY, .divisor = 2,
              .min_ranks = 2, .expected = put_wait_expected),
+    BENCH_OP("put_with_signal", put_with_signal, .flags = BENCH_OUT_SYMMETRIC | BENCH_HOST_MEMORY,
+             .divisor = 2, .min_ranks = 2, .expected = put_wait_expected),
+    BENCH_OP("window_put_signal", window_put_signal,
+             .flags = BENCH_OUT_SYMMETRIC | BENCH_HOST_MEMORY, .divisor = 2, .min_ranks = 2,
+             .expected = put_wait_expected),
     BENCH_OP("rendezvous", rendezvous, .flags = BENCH_NO_HANDLE | BENCH_NO_STREAM,
              .check = check_rendezvous),
     BENCH_OP("rendezvous_alone", meet_with_it, .flags = BENCH_NO_HANDLE | BENCH_NO_STREAM,

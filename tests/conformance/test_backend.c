@@ -146,6 +146,35 @@ static void refuse_connectivity(struct tk *t) {
         TK_EQ_INT(t, -7, matrix[i]);
 }
 
+static void refuse_values(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
+    const symmem_handle_info info = info_of(t, handle);
+    int64_t count = 1;
+    DLTensor tensor = {.data = buffers_of(t, handle)[info.rank],
+                       .device = {(DLDeviceType)t->device_type, info.device},
+                       .ndim = 1,
+                       .dtype = {kDLUInt, 64, 1},
+                       .shape = &count};
+    TK_FAILS(t, UNSUPPORTED,
+             symmem_wait_value32(handle, info.rank, 0, SYMMEM_EQ, 0, info.rank, 20, NULL));
+    TK_FAILS(t, UNSUPPORTED,
+             symmem_wait_value64(handle, info.rank, 0, SYMMEM_EQ, 0, info.rank, 20, NULL));
+    TK_FAILS(t, UNSUPPORTED, symmem_stream_write_value64(t->context, &tensor, 0, 1, NULL));
+    tk_expect_bytes(t, handle, info.rank, 0, 256, 0);
+}
+
+static void refuse_window(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
+    const symmem_handle_info info = info_of(t, handle);
+    const symmem_window_wait wait = {info.rank, 1};
+    const uint32_t word = 7;
+    TK_FAILS(t, UNSUPPORTED, symmem_window_signal(handle, info.rank, 0, 1, 20, NULL));
+    TK_FAILS(t, UNSUPPORTED, symmem_window_wait_signal(handle, 1, &wait, 0, 20, NULL));
+    TK_FAILS(t, UNSUPPORTED,
+             symmem_window_put_signal(handle, info.rank, 0, &word, sizeof(word), 0, 20, NULL));
+    tk_expect_bytes(t, handle, info.rank, 0, 256, 0);
+}
+
 static void refuse_multicast(struct tk *t) {
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
     symmem_handle_info info = {0};
@@ -176,7 +205,9 @@ TK_TEST(backend, without_each, "SM-BACKEND-09", .max_ranks = 2) {
                 {SYMMEM_CAP_WRAP_STREAM, refuse_wrap},
                 {SYMMEM_CAP_MULTICAST, refuse_multicast},
                 {SYMMEM_CAP_POOL, refuse_pool},
-                {SYMMEM_CAP_CONNECTIVITY, refuse_connectivity}};
+                {SYMMEM_CAP_CONNECTIVITY, refuse_connectivity},
+                {SYMMEM_CAP_VALUES, refuse_values},
+                {SYMMEM_CAP_WINDOW, refuse_window}};
     for (size_t i = 0; i < TK_COUNT(rows); i++) {
         tk_checkpoint(t, "capability 0x%llx", (unsigned long long)rows[i].capability);
         backend_without(t, rows[i].capability);
@@ -221,6 +252,8 @@ TK_TEST(backend, without_anything, "SM-BACKEND-09", TK_ON_FAKES) {
     refuse_pool(t);
     refuse_multicast(t);
     refuse_connectivity(t);
+    refuse_values(t);
+    refuse_window(t);
     tk_end_context(t);
 }
 

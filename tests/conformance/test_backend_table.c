@@ -51,8 +51,9 @@ TK_TEST(backend_table, older_groups, "SM-BACKEND-06", TK_ON_FAKES) {
     TK_OK(t, symmem_set_backend(t->context, "suite_fake_older"));
     TK_OK(t, symmem_backend_capabilities(t->context, &capabilities));
     TK_EQ_INT(t,
-              SYMMEM_CAP_ALL & ~(SYMMEM_CAP_HOST_FN | SYMMEM_CAP_WRAP_STREAM |
-                                 SYMMEM_CAP_COLLECTIVES_APART | SYMMEM_CAP_SPLITS),
+              SYMMEM_CAP_ALL &
+                  ~(SYMMEM_CAP_HOST_FN | SYMMEM_CAP_WRAP_STREAM | SYMMEM_CAP_COLLECTIVES_APART |
+                    SYMMEM_CAP_SPLITS | SYMMEM_CAP_VALUES | SYMMEM_CAP_WINDOW),
               capabilities);
     tk_end_context(t);
 }
@@ -124,7 +125,8 @@ TK_TEST(backend_table, optional_groups, "SM-BACKEND-07", TK_ON_FAKES) {
         SYMMEM_CAP_STREAMS,      SYMMEM_CAP_CAPTURE,     SYMMEM_CAP_MULTICAST,
         SYMMEM_CAP_HOST_FN,      SYMMEM_CAP_WRAP_STREAM, SYMMEM_CAP_COLLECTIVES,
         SYMMEM_CAP_CONNECTIVITY, SYMMEM_CAP_MATMUL,      SYMMEM_CAP_COLLECTIVES_APART,
-        SYMMEM_CAP_SPLITS,       SYMMEM_CAP_REACH,       SYMMEM_CAP_WORLD};
+        SYMMEM_CAP_SPLITS,       SYMMEM_CAP_REACH,       SYMMEM_CAP_WORLD,
+        SYMMEM_CAP_VALUES,       SYMMEM_CAP_WINDOW};
     static flat_backend tables[TK_COUNT(of_entries)];
     static char names[TK_COUNT(of_entries)][24];
     for (size_t i = 0; i < TK_COUNT(of_entries); i++) {
@@ -166,6 +168,12 @@ TK_TEST(backend_table, halves_and_leftovers, "SM-BACKEND-13", TK_ON_FAKES) {
     /* Share, unshare and map: seven of the eight ways to have some of them, without and with the
      * entry that stands for all. */
     fake_table_full(&full);
+    table = flat_of(&fake_table_a);
+    table.signal_count = full.signal_count;
+    refuse_flat(t, &table, "count without wait_counts");
+    table = flat_of(&fake_table_a);
+    table.wait_counts = full.wait_counts;
+    refuse_flat(t, &table, "wait_counts without count");
     for (int parts = 0; parts < 7; parts++) {
         table = flat_of(&fake_table_a);
         table.memory_share = (parts & 1) != 0 ? table.memory_share : NULL;

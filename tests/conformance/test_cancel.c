@@ -48,6 +48,8 @@ CALL(rendezvous, rendezvous(w->context, w->memory, w->group, LONG_MS, &w->handle
 CALL(barrier, barrier(w->handle, 0, LONG_MS, NULL))
 CALL(put_signal, put_signal(w->handle, w->t->next, 0, LONG_MS, NULL))
 CALL(wait_signal, wait_signal(w->handle, w->t->previous, 0, LONG_MS, NULL))
+CALL(put_with_signal, put_with_signal(w->handle, w->t->next, 0, "x", 1, 1, LONG_MS, NULL))
+CALL(wait_for_put, wait_signal(w->handle, w->t->previous, 1, LONG_MS, NULL))
 CALL(put, put(w->handle, w->t->next, 0, "x", 1, NULL))
 CALL(get, get(w->handle, w->t->next, 0, &(char){0}, 1, NULL))
 CALL(reset, handle_reset(w->handle, LONG_MS))
@@ -262,6 +264,8 @@ static const struct call {
     {"barrier", barrier, 0},
     {"put_signal", put_signal, 0},
     {"wait_signal", wait_signal, 0},
+    {"put_with_signal", put_with_signal, SYMMEM_CAP_PASSIVE},
+    {"wait_signal", wait_for_put, SYMMEM_CAP_PASSIVE},
     /* PASSIVE: the suite lets the engine of its own context work, not of this one. */
     {"put", put, SYMMEM_CAP_PASSIVE},
     {"get", get, SYMMEM_CAP_PASSIVE},

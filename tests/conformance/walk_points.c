@@ -69,6 +69,7 @@ const struct walk_point walk_core_points[] = {
     FAILS("copy.before"),
     FAILS("fill.before"),
     FAILS_WITH("multimem.before", SYMMEM_CAP_MULTICAST),
+    FAILS_WITH("value.before", SYMMEM_CAP_VALUES),
     FAILS("reset.begin"),
     FAILS("reset.state.before"),
     FAILS("reset.state.after"),

@@ -233,10 +233,36 @@ static symmem_status reset(struct walk_run *run) {
     return SYMMEM_OK;
 }
 
+/* A wait for a word that no rank writes. */
+static symmem_status own_value(struct walk_run *run, symmem_stream *stream) {
+    if ((run->t->capabilities & SYMMEM_CAP_VALUES) == 0)
+        return SYMMEM_OK;
+    return symmem_wait_value64(run->handle, run->t->rank, BYTES - 8, SYMMEM_EQ, 0, run->t->rank,
+                               run->limit_ms, stream);
+}
+
+/* Data with a signal round the ring, and with a counted one. */
+static symmem_status window(struct walk_run *run, symmem_stream *stream) {
+    const int32_t next = run->t->next;
+    const symmem_window_wait wait = {run->t->previous, 2};
+    static const uint32_t word = 7;
+    WALK_STEP(symmem_put_with_signal(run->handle, next, BYTES / 2, &word, sizeof(word), CHANNEL,
+                                     run->limit_ms, stream));
+    WALK_STEP(symmem_wait_signal(run->handle, run->t->previous, CHANNEL, run->limit_ms, stream));
+    if ((run->t->capabilities & SYMMEM_CAP_WINDOW) == 0)
+        return SYMMEM_OK;
+    WALK_STEP(symmem_window_put_signal(run->handle, next, BYTES / 2 + 8, &word, sizeof(word),
+                                       CHANNEL, run->limit_ms, stream));
+    WALK_STEP(symmem_window_signal(run->handle, next, CHANNEL, 1, run->limit_ms, stream));
+    return symmem_window_wait_signal(run->handle, 1, &wait, CHANNEL, run->limit_ms, stream);
+}
+
 static symmem_status signals(struct walk_run *run) {
     WALK_STEP(symmem_barrier(run->handle, CHANNEL, run->limit_ms, NULL));
     WALK_STEP(symmem_put_signal(run->handle, run->t->next, CHANNEL, run->limit_ms, NULL));
     WALK_STEP(symmem_wait_signal(run->handle, run->t->previous, CHANNEL, run->limit_ms, NULL));
+    WALK_STEP(own_value(run, NULL));
+    WALK_STEP(window(run, NULL));
     return symmem_barrier(run->handle, CHANNEL, run->limit_ms, NULL);
 }
 
@@ -273,6 +299,8 @@ static symmem_status enqueue(struct walk_run *run) {
     WALK_STEP(symmem_put_signal(run->handle, run->t->next, CHANNEL, run->limit_ms, run->stream));
     WALK_STEP(
         symmem_wait_signal(run->handle, run->t->previous, CHANNEL, run->limit_ms, run->stream));
+    WALK_STEP(own_value(run, run->stream));
+    WALK_STEP(window(run, run->stream));
     return symmem_barrier(run->handle, CHANNEL, run->limit_ms, run->stream);
 }
 

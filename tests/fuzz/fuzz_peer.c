@@ -209,6 +209,9 @@ static symmem_status operate(world *self, symmem_handle *handle, uint8_t form) {
     case 2:
         return symmem_put_signal(handle, peer, channel, SIGNAL_MS, NULL);
     case 3:
+        if (channel == 3) /* a word of the peer's, which may hold anything */
+            return symmem_wait_value64(handle, peer, fuzz_number(self->in, BYTES - 8),
+                                       (symmem_compare)(form / 8 % 7), form, peer, SIGNAL_MS, NULL);
         return symmem_wait_signal(handle, peer, channel, SIGNAL_MS, NULL);
     case 4:
         return symmem_barrier(handle, channel, SIGNAL_MS, NULL);

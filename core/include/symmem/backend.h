@@ -47,6 +47,7 @@
 #include <symmem/matmul.h>
 #include <symmem/memory.h> /* SYMMEM_ALIGNMENT */
 #include <symmem/status.h>
+#include <symmem/window.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -81,7 +82,9 @@ extern "C" {
  * group reach it always is, and the flag need not be set. */
 #define SYMMEM_CAP_PASSIVE (1ull << 18)
 #define SYMMEM_CAP_SPLITS (1ull << 19) /* collective->run_splits */
-#define SYMMEM_CAP_ALL ((1ull << 20) - 1)
+#define SYMMEM_CAP_VALUES (1ull << 20) /* signal->wait_value and copy->write_value64, both */
+#define SYMMEM_CAP_WINDOW (1ull << 21) /* signal->count and signal->wait_counts, both */
+#define SYMMEM_CAP_ALL ((1ull << 22) - 1)
 #define SYMMEM_CAP_FLAGS                                                                           \
     (SYMMEM_CAP_HOST_ACCESS | SYMMEM_CAP_OVERLAP | SYMMEM_CAP_THREAD_RANKS |                       \
      SYMMEM_CAP_PROCESS_RANKS | SYMMEM_CAP_DIRECT_ACCESS | SYMMEM_CAP_CROSS_HOST |                 \
@@ -125,6 +128,7 @@ typedef enum symmem_call_kind {
     SYMMEM_CALL_FUSED_ALL_GATHER_MATMUL,
     SYMMEM_CALL_FUSED_MATMUL_REDUCE_SCATTER,
     SYMMEM_CALL_ALL_TO_ALL_V, /* of run_splits */
+    SYMMEM_CALL_WAIT_VALUE,   /* in a symmem_fault only */
     SYMMEM_CALL_KIND_COUNT
 } symmem_call_kind;
 
@@ -139,19 +143,20 @@ typedef struct symmem_call_id {
 
 /* What became of a signal operation. Plain data, so that a device can fill in its own form. */
 typedef struct symmem_fault {
-    const char *operation; /* "barrier", "put_signal", "wait_signal"; static string */
+    const char *operation; /* "barrier", "put_signal", "wait_signal" and so on; static string */
     symmem_status status;  /* TIMEOUT, PEER_LOST, POISONED, CORRUPT, MISMATCH, or a failpoint's */
     int32_t channel;
     int32_t failed_rank; /* group rank of the one peer concerned, -1 if several. POISONED: the peer
                             whose state says so, this rank if is_poisoned does */
-    uint64_t actual;     /* CORRUPT: the value found */
+    uint64_t actual;     /* CORRUPT: the value found; of a wait for a value the one last seen */
     uint64_t elapsed_ns; /* since the operation began to run */
     /* Bit r: group rank r did not come in time. TIMEOUT and PEER_LOST; else 0. */
     uint64_t missing[SYMMEM_MAX_WORLD_SIZE / 64];
     const char *stage; /* the failpoint that failed, static string; NULL: none did */
     /* MISMATCH: this rank's call and failed_rank's. INVALID_ARGUMENT or OUT_OF_RANGE: own.kind is
      * ALL_TO_ALL_V, the counts are the number allowed and the number found, and `stage` names the
-     * argument of failed_rank's that is wrong. */
+     * argument of failed_rank's that is wrong. A wait for a value says in `own` what it wanted:
+     * kind WAIT_VALUE, dtype, op (the symmem_compare) and count (the value). */
     symmem_call_id own, other;
 } symmem_fault;
 
@@ -481,6 +486,36 @@ typedef struct symmem_local_reduce {
     void *dst;
 } symmem_local_reduce;
 
+/* What a wait for a value waits for. It belongs to the core: an entry that enqueues keeps a copy.
+ */
+typedef struct symmem_value_wait {
+    size_t size;
+    const void *word; /* in a buffer of the peers', aligned to `bytes` */
+    uint64_t value;
+    int32_t bytes; /* 4 or 8 */
+    symmem_compare compare;
+    int32_t source; /* the group rank that writes it, perhaps this one */
+    int32_t reserved;
+} symmem_value_wait;
+
+/* Whether a word that holds `found` is what the wait is for. */
+static inline bool symmem_value_holds(const symmem_value_wait *wait, uint64_t found) {
+    switch (wait->compare) {
+    case SYMMEM_EQ:
+        return found == wait->value;
+    case SYMMEM_NE:
+        return found != wait->value;
+    case SYMMEM_GT:
+        return found > wait->value;
+    case SYMMEM_GE:
+        return found >= wait->value;
+    case SYMMEM_LT:
+        return found < wait->value;
+    default:
+        return found <= wait->value;
+    }
+}
+
 typedef struct symmem_device_info {
     int32_t device_type; /* DLPack's: kDLCPU 1, kDLCUDA 2, kDLROCM 10; never 0 */
     int32_t multicast;   /* not 0: this device can do multicast now */
@@ -670,6 +705,41 @@ typedef struct symmem_signal_ops {
      *   called   by all ranks of a reset if the state is poisoned on one of them, before `reset`,
      *            and also where `reset` is not come to */
     void (*lost)(void *instance, const symmem_peers *peers);
+    /* Optional. Waits until the word compares as asked, with acquire order. The word may be written
+     * by any means, a store of the program's included, so it has to be polled. Takes and changes
+     * nothing. The missing rank of a failure is the source, fault->channel is -1.
+     *   blocks   for the word, until exec->timeout_ms
+     *   called   local; several at once
+     *   errors   TIMEOUT, PEER_LOST, POISONED */
+    symmem_status (*wait_value)(void *instance, const symmem_peers *peers,
+                                const symmem_value_wait *wait, const symmem_exec *exec);
+    /* Optional. Copies bytes as copy->copy does, and then does what put does: who has waited for
+     * the signal sees the bytes, and where the copy fails there is no signal. Without this entry
+     * the core makes a copy and a put of it.
+     *   args     dst is in dst_rank's buffer; at least one byte
+     *   blocks, called, errors   as put */
+    symmem_status (*put_with)(void *instance, const symmem_peers *peers, int32_t dst_rank,
+                              int32_t channel, void *dst, const void *src, size_t bytes,
+                              const symmem_exec *exec);
+    /* Optional with wait_counts. Counted signals are apart from those of put. Each rank has a count
+     * of this rank's signals on each channel. Adds to that of dst_rank, with release order, and
+     * never waits for it. Counts wrap at 2^32.
+     *   args     count is 1 to INT32_MAX
+     *   called   as put
+     *   errors   POISONED */
+    symmem_status (*count)(void *instance, const symmem_peers *peers, int32_t dst_rank,
+                           int32_t channel, uint32_t count, const symmem_exec *exec);
+    /* Optional with count. Waits until this rank has, of each rank in the list, as many signals on
+     * the channel as it says, with acquire order. Then takes so many of each; else none. More than
+     * INT32_MAX signals of a rank that are not taken are CORRUPT, with the number in `actual`.
+     *   args     no rank twice, 1 to SYMMEM_WINDOW_PEERS entries. The list is the core's: an entry
+     *            that enqueues keeps a copy
+     *   blocks   for those ranks, until exec->timeout_ms
+     *   called   as wait
+     *   errors   TIMEOUT, PEER_LOST, POISONED, CORRUPT */
+    symmem_status (*wait_counts)(void *instance, const symmem_peers *peers, int32_t channel,
+                                 const symmem_window_wait *counts, int32_t count_count,
+                                 const symmem_exec *exec);
 } symmem_signal_ops;
 
 /* Stream operations on bytes. Mandatory. bytes and count may be 0. Without a stream they return
@@ -689,6 +759,10 @@ typedef struct symmem_copy_ops {
      * others poll it (symmem_async_input_mm, programs of their own).
      *   args     dst is in the device's reach and a multiple of 4 */
     symmem_status (*write_value32)(void *instance, int32_t device, void *dst, uint32_t value,
+                                   const symmem_exec *exec);
+    /* Optional. The same for a word of 8 bytes.
+     *   args     dst is in the device's reach and a multiple of 8 */
+    symmem_status (*write_value64)(void *instance, int32_t device, void *dst, uint64_t value,
                                    const symmem_exec *exec);
 } symmem_copy_ops;
 
@@ -1026,9 +1100,14 @@ struct symmem_backend {
     X(signal, poison, signal_poison, OPTIONAL)                                                     \
     X(signal, check, signal_check, OPTIONAL)                                                       \
     X(signal, lost, signal_lost, OPTIONAL)                                                         \
+    X(signal, wait_value, wait_value, OPTIONAL)                                                    \
+    X(signal, put_with, put_with_signal, OPTIONAL)                                                 \
+    X(signal, count, signal_count, OPTIONAL)                                                       \
+    X(signal, wait_counts, wait_counts, OPTIONAL)                                                  \
     X(copy, copy, copy, REQUIRED)                                                                  \
     X(copy, memset32, memset32, REQUIRED)                                                          \
     X(copy, write_value32, write_value32, REQUIRED)                                                \
+    X(copy, write_value64, write_value64, OPTIONAL)                                                \
     X(stream, create, stream_create, REQUIRED)                                                     \
     X(stream, destroy, stream_destroy, REQUIRED)                                                   \
     X(stream, synchronize, stream_synchronize, REQUIRED)                                           \

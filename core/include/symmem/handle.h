@@ -126,6 +126,41 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_handle_reset(symmem_handle *handl
 SYMMEM_API symmem_status symmem_handle_status(const symmem_handle *handle,
                                               symmem_error_record *record_p);
 
+/* --- waits for values: stream operations; UNSUPPORTED without SYMMEM_CAP_VALUES ----------------
+ * A word of symmetric memory that `source` writes, as symmem_stream_write_value32 and 64 do
+ * (view.h), or by a release store of its own. The word is at `offset` bytes from the handle's
+ * offset in the memory of `rank`, and aligned to its size. Numbers are unsigned. Nothing is
+ * changed. `source` is the rank whose end or poison ends the wait; it may be this rank. Belongs to
+ * no channel: waits neither hold up each other nor signals, and a reset does not look for those on
+ * streams. [SM-WAITVAL] Errors: OUT_OF_RANGE (rank, source, end beyond the block), OVERFLOW,
+ * MISALIGNED, INVALID_ARGUMENT (compare), UNREACHABLE. TIMEOUT, PEER_LOST and POISONED poison the
+ * handle, as of a signal. Their record has the value wanted in `expected` and the one last seen in
+ * `actual`. */
+
+typedef enum symmem_compare {
+    SYMMEM_EQ = 0,
+    SYMMEM_NE,
+    SYMMEM_GT,
+    SYMMEM_GE,
+    SYMMEM_LT,
+    SYMMEM_LE,
+    SYMMEM_COMPARE_COUNT
+} symmem_compare;
+
+/* Local. Waits until the word is equal to, not equal to, greater than ... `value`, acquire: what
+ * the source wrote before it wrote the word is visible after the wait. */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_wait_value32(symmem_handle *handle, int32_t rank,
+                                                            size_t offset, symmem_compare compare,
+                                                            uint32_t value, int32_t source,
+                                                            uint32_t timeout_ms,
+                                                            symmem_stream *stream);
+/* Local. The same for a word of 64 bits. */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_wait_value64(symmem_handle *handle, int32_t rank,
+                                                            size_t offset, symmem_compare compare,
+                                                            uint64_t value, int32_t source,
+                                                            uint32_t timeout_ms,
+                                                            symmem_stream *stream);
+
 /* --- one-sided data: all stream operations ------------------------------------------------------
  * Offsets are in bytes from the handle's offset. Bounds: the block. No signal is implied. Works on
  * a poisoned handle too, and on a stream behind an operation that failed there, which orders
@@ -151,6 +186,18 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_get(symmem_handle *handle, int32_
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_copy(symmem_context *context, void *dst,
                                                     const void *src, size_t bytes,
                                                     symmem_stream *stream);
+
+/* One-sided. Writes `bytes` bytes as symmem_put does, and then raises this rank's signal at
+ * dst_rank as symmem_put_signal does: who has waited for it (symmem_wait_signal) sees the bytes,
+ * and where they cannot be written there is no signal. If the earlier signal was not consumed yet,
+ * waits for that, perhaps with the bytes written already. An operation of the channel. 0 bytes: the
+ * signal alone. Errors: as of both; a failure of the copy on a stream poisons the handle.
+ * [SM-PUTSIG] */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_put_with_signal(symmem_handle *handle,
+                                                               int32_t dst_rank, size_t dst_offset,
+                                                               const void *src, size_t bytes,
+                                                               int32_t channel, uint32_t timeout_ms,
+                                                               symmem_stream *stream);
 
 /* --- multicast: stream operations; UNSUPPORTED without a multicast pointer ---------- */
 

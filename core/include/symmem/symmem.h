@@ -12,6 +12,7 @@
 #include <symmem/store.h>
 #include <symmem/stream.h>
 #include <symmem/view.h>
+#include <symmem/window.h>
 #include <symmem/world.h>
 
 #endif

@@ -56,6 +56,12 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_stream_write_value32(symmem_conte
                                                                     const DLTensor *tensor,
                                                                     int64_t offset, int64_t value,
                                                                     symmem_stream *stream);
+/* Local. The same for a tensor of uint64; offset is in words of 8 bytes. UNSUPPORTED without
+ * SYMMEM_CAP_VALUES. symmem_wait_value32 and 64 (handle.h) wait for such words. */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_stream_write_value64(symmem_context *context,
+                                                                    const DLTensor *tensor,
+                                                                    int64_t offset, uint64_t value,
+                                                                    symmem_stream *stream);
 
 #ifdef __cplusplus
 }

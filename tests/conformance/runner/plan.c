@@ -30,6 +30,8 @@ static const struct {
     {SYMMEM_CAP_REACH, "REACH"},
     {SYMMEM_CAP_PASSIVE, "PASSIVE"},
     {SYMMEM_CAP_SPLITS, "SPLITS"},
+    {SYMMEM_CAP_VALUES, "VALUES"},
+    {SYMMEM_CAP_WINDOW, "WINDOW"},
 };
 
 void runner_capability_names(uint64_t bits, char *text, size_t capacity) {

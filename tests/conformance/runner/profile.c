@@ -27,6 +27,7 @@ static const struct profile profiles[] = {
     {"products", SYMMEM_CAP_MATMUL,
      SYMMEM_CAP_MATMUL | SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_DIRECT_ACCESS},
     {"multicast", SYMMEM_CAP_MULTICAST, SYMMEM_CAP_MULTICAST},
+    {"windows", SYMMEM_CAP_WINDOW, SYMMEM_CAP_WINDOW},
 };
 #define PROFILE_COUNT ((int)(sizeof(profiles) / sizeof(profiles[0])))
 

@@ -162,6 +162,12 @@ static inline uint32_t load_acquire(const uint32_t *word) {
     return value;
 }
 
+static inline uint64_t load_acquire(const uint64_t *word) {
+    const uint64_t value = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+    host_give_way(word, value);
+    return value;
+}
+
 static inline void store_release(uint32_t *word, uint32_t value) {
     __atomic_store_n(word, value, __ATOMIC_RELEASE);
 }

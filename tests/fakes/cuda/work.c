@@ -8,6 +8,7 @@ struct bytes_op {
     const void *src;
     size_t count, width;
     uint32_t value;
+    uint64_t wide;
 };
 
 static bool is_word(const struct bytes_op *op) {
@@ -89,6 +90,18 @@ FAKE(StreamWriteValue32, CUstream stream, CUdeviceptr dst, cuuint32_t value, uns
     FAKE_CALL("cuStreamWriteValue32");
     const struct bytes_op op = {.dst = fake_pointer(dst), .value = value};
     return fake_is_known(dst) ? enqueue(stream, run_write, &op, sizeof op, false)
+                              : CUDA_ERROR_INVALID_VALUE;
+}
+
+static void run_write_wide(void *arg) {
+    const struct bytes_op *op = arg;
+    __atomic_store_n((uint64_t *)op->dst, op->wide, __ATOMIC_RELEASE);
+}
+
+FAKE(StreamWriteValue64, CUstream stream, CUdeviceptr dst, cuuint64_t value, unsigned int flags) {
+    FAKE_CALL("cuStreamWriteValue64");
+    const struct bytes_op op = {.dst = fake_pointer(dst), .wide = value};
+    return fake_is_known(dst) ? enqueue(stream, run_write_wide, &op, sizeof op, false)
                               : CUDA_ERROR_INVALID_VALUE;
 }
 

@@ -107,6 +107,29 @@ TEST("signals") {
     passed[0][0] = '\0';
 }
 
+TEST("values and counted signals") {
+    open_world();
+    fake_rank *rank = &world->ranks[0];
+    const symmem_exec alone = {.timeout_ms = 20};
+    uint64_t word = 7;
+    symmem_value_wait wait = {.size = sizeof wait, .word = &word, .value = 7, .bytes = 8};
+    const symmem_window_wait own = {.rank = 0, .count = 3};
+    CU_ASSERT_EQUAL(backend->signal->wait_value(rank->instance, &rank->peers, &wait, &alone),
+                    SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->copy->write_value64(rank->instance, 0, &word, 1ull << 40, &alone),
+                    SYMMEM_OK);
+    CU_ASSERT_EQUAL(word, 1ull << 40);
+    expect("wait_value, write_value64", "value.before value.done* write_value");
+    CU_ASSERT_EQUAL(backend->signal->count(rank->instance, &rank->peers, 0, 1, 3, &alone),
+                    SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->signal->wait_counts(rank->instance, &rank->peers, 1, &own, 1, &alone),
+                    SYMMEM_OK);
+    expect("count, wait_counts", "count.before count.wake* count.done* counts.before counts.done*");
+    fake_world_close(world);
+    world = NULL;
+    passed[0][0] = '\0';
+}
+
 /* A wait without success sleeps a few times, on the word that will change. On another word, which
  * does not have the expected value, it would not sleep but look again and again. */
 static void expect_sleep(const char *what, symmem_status status) {

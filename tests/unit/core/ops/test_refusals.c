@@ -114,6 +114,23 @@ RANKS_TEST("handles", .world = 1) {
     NO(get_buffer, (h, 0, 2, sizes[0], SYMMEM_FLOAT32, BYTES / 4 - 15, &view),
        "OUT_OF_RANGE 65536 65540 *65540 of 65536");
     NO(get_signal_pad, (h, 0, 1, sizes[3], SYMMEM_UINT32, 0, &view), "OVERFLOW 0 0 *");
+    NO(wait_value32, (h, 0, 6, SYMMEM_EQ, 0, 0, 9, NULL), "MISALIGNED 0 0 byte 6 *4 bytes");
+    NO(wait_value64, (h, 0, 4, SYMMEM_EQ, 0, 0, 9, NULL), "MISALIGNED 0 0 byte 4 *8 bytes");
+    NO(wait_value64, (h, 0, 0, SYMMEM_COMPARE_COUNT, 0, 0, 9, NULL),
+       "INVALID 0 0 6 is no comparison");
+    NO(wait_value64, (h, 0, 0, SYMMEM_EQ, 0, 1, 9, NULL),
+       "OUT_OF_RANGE 1 1 rank 1 is not in ?0, 1)");
+    NO(wait_value32, (h, 0, BYTES, SYMMEM_EQ, 0, 0, 9, NULL),
+       "OUT_OF_RANGE 65536 65540 *65536 + 4*65540*65536");
+    NO(put_with_signal, (h, 0, 0, numbers, 4, -1, 9, NULL),
+       "OUT_OF_RANGE 2304 -1 channel -1 is not in ?0, 2304)");
+    NO(put_with_signal, (h, 0, 0, NULL, 4, 0, 9, NULL), "INVALID 0 0 local pointer is NULL");
+    NO(window_signal, (h, 0, 0, 0, 9, NULL), "OUT_OF_RANGE 2147483647 0 count 0 is not in ?1, *]");
+    NO(window_wait_signal, (h, 33, NULL, 0, 9, NULL),
+       "OUT_OF_RANGE 32 33 wait_count 33 is not in ?1, 32]");
+    NO(window_wait_signal, (h, 1, NULL, 0, 9, NULL), "INVALID 0 0 waits is NULL");
+    NO(window_put_signal, (h, 0, BYTES, numbers, 4, 0, 9, NULL),
+       "OUT_OF_RANGE 65536 65540 *65536 + 4*65540*65536");
     NO(stream_create, (c, 8, &stream), "OUT_OF_RANGE device 8 8 *8*8");
     NO(stream_wrap, (c, -1, numbers, &stream), "UNSUPPORTED 0 0 *");
     CHECK(env, stream != NULL);
@@ -164,6 +181,7 @@ RANKS_TEST("fills and collectives", .world = 1) {
     NO(memset32, (NULL, &words, 0, 1, 1, NULL), "NOT_INITIALIZED 0 0 context is NULL");
     NO(stream_write_value32, (c, &floats, 0, 1, NULL), "INVALID 0 0 tensor is not of uint32");
     NO(stream_write_value32, (c, &words, 4, 1, NULL), "OUT_OF_RANGE 4 5 *4 + count 1*4 elements");
+    NO(stream_write_value64, (c, &words, 0, 1, NULL), "INVALID 0 0 tensor is not of uint64");
     NO(memset32, (c, &wide, 0, 1, 1, NULL), "INVALID 0 0 tensor is not of one dimension");
     NO(memset32, (c, &odd, 0, 1, 1, NULL), "INVALID 0 0 tensor is not contiguous");
     NO(memset32, (c, &none, 0, 1, 1, NULL), "INVALID 0 0 tensor has no data");

@@ -78,6 +78,10 @@ static symmem_status life_one_sided(const struct life *life, struct life_objects
                                     symmem_stream *stream) {
     symmem_status status;
     symmem_handle_info info;
+    int64_t count = 4;
+    const symmem_window_wait counted = {.rank = life->rank, .count = 3};
+    DLTensor wide = {.data = own->ptr, .ndim = 1, .dtype = {kDLUInt, 64, 1}, .shape = &count};
+    wide.device = own->view->dl_tensor.device;
     LIFE_TRY(symmem_put_signal(own->handle, life->rank, 0, life_limit_ms, stream));
     LIFE_TRY(symmem_wait_signal(own->handle, life->rank, 0, life_limit_ms, stream));
     LIFE_TRY(symmem_put(own->handle, life->rank, 16, own->text, 16, stream));
@@ -85,6 +89,18 @@ static symmem_status life_one_sided(const struct life *life, struct life_objects
     LIFE_TRY(symmem_copy(own->context, own->ptr, own->text, 8, stream));
     LIFE_TRY(symmem_memset32(own->context, &own->view->dl_tensor, 1, 7, 4, stream));
     LIFE_TRY(symmem_stream_write_value32(own->context, &own->view->dl_tensor, 2, 9, stream));
+    LIFE_TRY(symmem_put_with_signal(own->handle, life->rank, 48, own->text, 8, 0, life_limit_ms,
+                                    stream));
+    LIFE_TRY(symmem_wait_signal(own->handle, life->rank, 0, life_limit_ms, stream));
+    LIFE_TRY(symmem_window_put_signal(own->handle, life->rank, 56, own->text, 8, 0, life_limit_ms,
+                                      stream));
+    LIFE_TRY(symmem_window_signal(own->handle, life->rank, 0, 2, life_limit_ms, stream));
+    LIFE_TRY(symmem_window_wait_signal(own->handle, 1, &counted, 0, life_limit_ms, stream));
+    LIFE_TRY(symmem_stream_write_value64(own->context, &wide, 1, 9, stream));
+    LIFE_TRY(symmem_wait_value32(own->handle, life->rank, 8, SYMMEM_EQ, 9, life->rank,
+                                 life_limit_ms, stream));
+    LIFE_TRY(symmem_wait_value64(own->handle, life->rank, 8, SYMMEM_GE, 9, life->rank,
+                                 life_limit_ms, stream));
     LIFE_TRY(symmem_handle_get_info(own->handle, &info));
     if (info.multicast_ptr != NULL) {
         LIFE_TRY(symmem_multimem_store(own->handle, 1024 + 64 * (size_t)life->rank, own->text, 16,

@@ -65,6 +65,18 @@ ENTRY(wait_signal,
       (void *instance, const symmem_peers *peers, int32_t rank, int32_t channel,
        const symmem_exec *exec),
       (instance, peers, rank, channel, exec))
+ENTRY(wait_value,
+      (void *instance, const symmem_peers *peers, const symmem_value_wait *wait,
+       const symmem_exec *exec),
+      (instance, peers, wait, exec))
+ENTRY(signal_count,
+      (void *instance, const symmem_peers *peers, int32_t rank, int32_t channel, uint32_t count,
+       const symmem_exec *exec),
+      (instance, peers, rank, channel, count, exec))
+ENTRY(wait_counts,
+      (void *instance, const symmem_peers *peers, int32_t channel, const symmem_window_wait *counts,
+       int32_t count_count, const symmem_exec *exec),
+      (instance, peers, channel, counts, count_count, exec))
 ENTRY(signal_reset, (void *instance, const symmem_peers *peers), (instance, peers))
 ENTRY(copy,
       (void *instance, int32_t device, void *dst, const void *src, size_t bytes,
@@ -76,6 +88,9 @@ ENTRY(memset32,
       (instance, device, dst, value, count, exec))
 ENTRY(write_value32,
       (void *instance, int32_t device, void *dst, uint32_t value, const symmem_exec *exec),
+      (instance, device, dst, value, exec))
+ENTRY(write_value64,
+      (void *instance, int32_t device, void *dst, uint64_t value, const symmem_exec *exec),
       (instance, device, dst, value, exec))
 MAKER(stream_create, STREAM, (void *instance, int32_t device, void **stream_p),
       (instance, device, stream_p))
@@ -185,10 +200,14 @@ static flat_backend faulty_table(void) {
     FAULTY(barrier);
     FAULTY(put_signal);
     FAULTY(wait_signal);
+    FAULTY(wait_value);
+    FAULTY(signal_count);
+    FAULTY(wait_counts);
     FAULTY(signal_reset);
     FAULTY(copy);
     FAULTY(memset32);
     FAULTY(write_value32);
+    FAULTY(write_value64);
     FAULTY(stream_create);
     FAULTY(stream_synchronize);
     FAULTY(stream_query);
@@ -263,8 +282,8 @@ static bool is_forgiven(const char *entry, const char *in) {
 /* How many calls may follow in the same call of the library. */
 static int most_after(const char *entry, const char *call) {
     static const char *const in_order[] = {
-        "barrier",      "put_signal", "wait_signal", "multimem_store",
-        "event_record", "collective", "copy",        NULL};
+        "barrier",    "put_signal", "wait_signal",  "multimem_store", "event_record",
+        "collective", "copy",       "signal_count", "wait_counts",    NULL};
     if (strcmp(call, "rendezvous") == 0) /* its record for the others has the device's id */
         return strcmp(entry, "memory_alloc") == 0 || strcmp(entry, "memory_share") == 0 ? 1 : 0;
     if (strncmp(call, "fused_", 6) == 0) /* one lane is to wait for what was begun on the other */
