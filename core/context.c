@@ -146,7 +146,7 @@ static symmem_status choose_store(symmem_context *context) {
     }
     if (context->log && secure_getenv("SYMMEM_STORE") == NULL) {
         char line[SM_STORE_TEXT_BYTES + 80];
-        (void)snprintf(line, sizeof(line), "the ranks meet in the store %s: %s", address, why);
+        (void)snprintf(line, sizeof(line), "the ranks share the store %s: %s", address, why);
         context->log(context->log_arg, line);
     }
     status = sm_store_open_chosen(address, context->rank, context->world_size,

@@ -106,7 +106,7 @@ count() { # LIST FOLDER
             if (match(line, /^[^#"\047]* # /)) { add(substr(line, RLENGTH + 1)); judge() }
         }
         function python_line(line) { # a docstring stands in lines of its own
-            if (line ~ /^ *"""/) {
+            if (!inside && line ~ /^ *"""/) {
                 sub(/^ *"""/, "", line)
                 inside = 1
             }

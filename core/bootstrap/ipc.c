@@ -297,7 +297,7 @@ static symmem_status deliver_kept(sm_ipc *ipc, const sm_ipc_tag *want, int32_t *
 static kept *add_kept(sm_ipc *ipc, const message *in) {
     kept *entry = ipc->kept_count < KEPT_MAX ? calloc(1, sizeof(*entry)) : NULL;
     if (entry == NULL) {
-        sm_fail(SYMMEM_LIMIT, "socket", "receive", "too many descriptors nobody asked for");
+        sm_fail(SYMMEM_LIMIT, "socket", "receive", "too many descriptors that were not asked for");
         return NULL;
     }
     entry->message = *in;

@@ -113,7 +113,7 @@ symmem_status sm_session_point(const sm_session *session, const sm_call *call, c
         return status;
     sm_call at = *call;
     at.stage = name;
-    sm_session_fail(session, &at, status, "test point %s", name);
+    sm_session_fail(session, &at, status, "failpoint %s", name);
     return sm_error_failed_rank(session->config.rank);
 }
 

@@ -17,7 +17,7 @@ typedef struct sm_tensor {
     const int64_t *shape; /* the caller's */
 } sm_tensor;
 
-/* Checks what every DLTensor argument must fulfil, whatever its layout: readable dimensions, and a
+/* Checks what every DLTensor argument must fulfill, whatever its layout: readable dimensions, and a
  * device of the context, or any device if `context` is NULL. Answers INVALID_ARGUMENT or
  * OUT_OF_RANGE. */
 symmem_status sm_tensor_form(symmem_context *context, const DLTensor *from, const char *operation,

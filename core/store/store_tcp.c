@@ -236,7 +236,7 @@ static symmem_status connect_at(const tcp_store *store, const sm_tcp_address *ad
                                 uint64_t deadline_ns, int *fd_p) {
     const int error = sm_tcp_connect(address, deadline_ns, fd_p);
     if (error != 0)
-        return sm_fail_errno(error, "store_open", "connect", "nobody serves the store at %s",
+        return sm_fail_errno(error, "store_open", "connect", "no rank serves the store at %s",
                              store->place.name);
     const symmem_status status = greet(store, *fd_p, deadline_ns);
     if (status != SYMMEM_OK)

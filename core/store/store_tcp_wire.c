@@ -45,7 +45,7 @@ void sm_tcp_write_header(const sm_tcp_header *header, uint8_t bytes[SM_TCP_HEADE
 static const char *check_request(const sm_tcp_header *header) {
     const bool has_key = header->kind != SM_TCP_HELLO;
     if (header->kind == SM_TCP_REPLY)
-        return "a reply that nobody asked for";
+        return "a reply without a request";
     if (has_key != (header->key_bytes != 0) || header->key_bytes > SYMMEM_STORE_KEY_MAX)
         return "a key of a length that none has";
     if (header->kind == SM_TCP_HELLO)

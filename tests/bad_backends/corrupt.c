@@ -46,7 +46,7 @@ static symmem_status open_fills_and_fails(const symmem_host *host,
                                           const symmem_backend_config *config, void **instance_p) {
     (void)config, (void)instance_p;
     fill_mappings(SHARED_ANONYMOUS, 1);
-    return host->fail(host, SYMMEM_SYSTEM, 0, "set_backend", "it was all in vain");
+    return host->fail(host, SYMMEM_SYSTEM, 0, "set_backend", "all of it was for nothing");
 }
 
 static symmem_status put_fills_the_heap(void *instance, const symmem_peers *peers, int32_t dst,

@@ -30,7 +30,7 @@ static void expect_status_of(symmem_status got, symmem_status wanted, const char
 }
 
 static void meet(void) {
-    need(symmem_group_barrier(own.world, PATIENCE_MS), "the ranks do not meet");
+    need(symmem_group_barrier(own.world, PATIENCE_MS), "the ranks do not come together");
 }
 
 static float *floats(size_t count) {

@@ -52,10 +52,10 @@ static void failures(void) {
     for (int i = 0; i < 4; i++) {
         launch_twice(graph);
         if (i % 2 == 0)
-            expect_told(own.first, SYMMEM_TIMEOUT, "the launch that waits in vain");
+            expect_told(own.first, SYMMEM_TIMEOUT, "the launch that waits for nothing");
         expect_poisoned();
         if (i % 2 != 0)
-            expect_told(own.first, SYMMEM_TIMEOUT, "the launch that waited in vain");
+            expect_told(own.first, SYMMEM_TIMEOUT, "the launch that waited for nothing");
         expect_told(own.first, SYMMEM_OK, "once more");
         expect_told(own.second, SYMMEM_OK, "once more behind it");
         need(symmem_handle_reset(handle, LONG_MS), "reset");

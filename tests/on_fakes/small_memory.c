@@ -71,7 +71,7 @@ static void of_two(symmem_context *context, symmem_group *group) {
         cycle(context, group, SMALL);
     expect_count(imports(), 1, "imports of a few");
     expect_count(fake_calls("cuMemExportToShareableHandle"), 1, "exports of a few");
-    expect_count(fake_handles_held(), 2, "handles: the own granule, and the peer's");
+    expect_count(fake_handles_held(), 2, "handles: its own granule, and the peer's");
     for (int i = 0; i < MANY; i++)
         cycle(context, group, SMALL);
     expect_between(imports(), 3, MANY / 4,
@@ -88,7 +88,7 @@ static void of_two(symmem_context *context, symmem_group *group) {
 static void of_many(symmem_context *context, symmem_group *group) {
     cycle(context, group, SMALL);
     expect_count(fake_handles_held(), 1 + MOST,
-                 "handles: the own granule, and as many as are kept");
+                 "handles: its own granule, and as many as are kept");
     cycle(context, group, SMALL);
     expect_count(fake_handles_held(), 1 + MOST, "handles, once more");
 }

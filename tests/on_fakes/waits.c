@@ -31,7 +31,7 @@ static struct own {
 } own;
 
 static void meet(void) {
-    need(symmem_group_barrier(own.world, PATIENCE_MS), "the ranks do not meet");
+    need(symmem_group_barrier(own.world, PATIENCE_MS), "the ranks do not come together");
 }
 
 /* --- rank 0's device stands still ------------------------------------------------------- */
