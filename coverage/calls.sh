@@ -47,9 +47,9 @@ answering() { # HEADER...: the calls that return a status
 refused() {
     {
         cat "$cases"/*.[ch] | tr '\n' ' ' | grep -oE '\b(REFUSED|TK_STATUS|TK_FAILS|[A-Z]+_STATUS)\([^;]*;'
-        # Rows of the table, each of which is refused wrong arguments.
+        # Rows of the table and forms of a call, each of which is refused wrong arguments.
         sed -nE 's/^ROW(_MADE)?\(\w+, (\w+),.*/symmem_\2(/p; /return symmem_/p' "$cases"/ops_table_help.h \
-            "$cases"/ops_calls.h
+            "$cases"/ops_calls.h "$cases"/split_help.h
     } | names
 }
 

@@ -27,7 +27,7 @@ typedef struct collective_launch {
     const uint64_t *words; /* its contents; NULL: not an all-to-all */
 } collective_launch;
 
-static size_t element_bytes(symmem_dtype dtype) {
+size_t cuda_element_bytes(symmem_dtype dtype) {
     switch (dtype) {
     case SYMMEM_INT8:
     case SYMMEM_UINT8:
@@ -349,7 +349,7 @@ static void prepare(const cuda_instance *instance, const symmem_peers *peers, in
     const cuda_peers *own = peers->priv;
     size_t table_bytes = sizeof(void *) * (size_t)peers->world_size;
     symmem_cuda_job *job = &c->args.job;
-    *job = symmem_cuda_job_of(call, peers->rank, peers->world_size, element_bytes(call->dtype),
+    *job = symmem_cuda_job_of(call, peers->rank, peers->world_size, cuda_element_bytes(call->dtype),
                               exec->call.kind != SYMMEM_CALL_NONE);
     job->buffers = (void *const *)(uintptr_t)own->tables;
     job->signals = (void *const *)(uintptr_t)(own->tables + 2 * table_bytes);

@@ -90,7 +90,7 @@ static symmem_cuda_splits_job job_of(const symmem_peers *peers, const symmem_col
         .align = splits->align,
         .buffer_bytes = peers->buffer_bytes,
         .experts = (uint32_t)splits->experts,
-        .element = (uint32_t)symmem_dtype_size(call->dtype),
+        .element = (uint32_t)cuda_element_bytes(call->dtype),
         .rank = peers->rank,
         .ranks = peers->world_size,
     };

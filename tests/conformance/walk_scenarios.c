@@ -368,7 +368,7 @@ const struct walk_scenario walk_scenarios[] = {
     SCENARIO("exchange", WALK_AGREED, prepare_group, exchange),
     SCENARIO("descriptors", WALK_AGREED, prepare_group, descriptors),
     SCENARIO("reset", WALK_AGREED, prepare_reset, reset),
-    SCENARIO("signals", WALK_SIGNALS, prepare_handle, signals),
+    SCENARIO("signals", WALK_SIGNALS, prepare_handle, signals, .vain_ms = 400),
     SCENARIO("collective", WALK_SIGNALS, prepare_handle, walk_collective,
              .needs = SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_DIRECT_ACCESS, .vain_ms = 400),
     SCENARIO("composed", WALK_SIGNALS, prepare_handle, walk_composed,

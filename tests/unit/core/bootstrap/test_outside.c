@@ -49,7 +49,6 @@ TEST("files that are no values") {
     static const char *const keys[] = {"pipe", "socket", "link", "folder", "long"};
     char name[128];
     symmem_store *store = NULL;
-    CU_ASSERT_EQUAL_FATAL(symmem_store_open_file(folder, &store), SYMMEM_OK);
     name_in_folder(name, sizeof(name), "kpipe");
     CU_ASSERT_EQUAL(mkfifo(name, 0600), 0);
     name_in_folder(name, sizeof(name), "ksocket");
@@ -62,6 +61,8 @@ TEST("files that are no values") {
     int fd = open(name, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     CU_ASSERT(fd >= 0 && ftruncate(fd, (off_t)1 << 40) == 0);
     close(fd);
+    /* Opened now: what is put in the place of a key later need not be seen (SM-STORE-09). */
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_file(folder, &store), SYMMEM_OK);
     (void)alarm(60); /* the pipe held a reader for good */
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
         expect_corrupt(store, keys[i]);
