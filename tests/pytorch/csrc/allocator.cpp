@@ -122,7 +122,8 @@ c10::intrusive_ptr<Handle> Allocator::meet(void *pointer, const std::string &nam
     check(
         symmem_rendezvous(world->context(), pointer, world->group(name, group), timeout_ms, &raw));
     auto handle = c10::make_intrusive<Handle>(world, raw, name, timeout_ms);
-    Meeting meeting{ProcessGroupRef(group), handle}; // then what was there; released without the lock
+    Meeting meeting{ProcessGroupRef(group),
+                    handle}; // then what was there; released without the lock
     std::lock_guard<std::mutex> lock(mutex_);
     auto found = blocks_.find(pointer);
     if (found != blocks_.end()) {

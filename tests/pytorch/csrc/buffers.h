@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Tensors in the memory of peers. PyTorch's own methods for them cannot be overridden in C++: their
-// sizes wrap around, and their tensors do not keep the memory. The package puts these in their place
-// in Python.
+// sizes wrap around, and their tensors do not keep the memory. The package puts these in their
+// place in Python.
 #pragma once
 
 #include "handle.h"

@@ -42,9 +42,9 @@ void watch_forks() {
 }
 
 void refuse_in_child(const char *what) {
-    TORCH_CHECK(false, "symmem: this process is a child of fork, and ", what,
-                " the parent's, which a child must not use [NOT_INITIALIZED]. Leave symmetric "
-                "memory to the parent; or start this process by \"spawn\" or \"forkserver\" (of a "
+    TORCH_CHECK(false, "symmem: this process is a child of fork, and no rank: ", what,
+                " the parent's [NOT_INITIALIZED]. Leave operations on symmetric memory to the "
+                "parent; or start this process by \"spawn\" or \"forkserver\" (of a "
                 "DataLoader: multiprocessing_context); or fork before init_process_group and call "
                 "that in the child.");
 }

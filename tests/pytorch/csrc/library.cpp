@@ -14,7 +14,6 @@
 namespace symmem_torch {
 namespace {
 
-
 /* Collective: after a timeout or a lost peer was dealt with. 0: the process group's limit. */
 void reset(const Memory &memory, int64_t timeout_ms) {
     auto &handle = our_handle(memory.get());

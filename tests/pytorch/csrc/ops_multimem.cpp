@@ -51,8 +51,7 @@ Tensor one_shot_reduce_out(const Tensor &input, const string &op, int64_t root, 
         check_same_shape(input, out);
         to.emplace(out, "output");
     }
-    check(symmem_multimem_one_shot_reduce_out(handle->raw(), from, reduce,
-                                              receiver,
+    check(symmem_multimem_one_shot_reduce_out(handle->raw(), from, reduce, receiver,
                                               to ? static_cast<const DLTensor *>(*to) : nullptr,
                                               default_channel, handle->timeout_ms(), nullptr));
     return out;

@@ -168,7 +168,8 @@ symmem_group *World::group(const std::string &name, const ProcessGroupPtr &group
     if (ranks.size() > 1) {
         made.store = wrap_store(store_of(group, name), "symmem_group/");
     }
-    check(symmem_group_create(context_, name.c_str(), ranks.data(), narrow<int32_t>(ranks.size(), "the number of ranks"),
+    check(symmem_group_create(context_, name.c_str(), ranks.data(),
+                              narrow<int32_t>(ranks.size(), "the number of ranks"),
                               made.store.get(), &made.group));
     auto result = made.group;
     groups_.emplace(name, std::move(made));

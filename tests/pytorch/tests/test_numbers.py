@@ -138,8 +138,9 @@ def test_places_that_wrap_around():
         fails("exceeded the numel", ops.memset32_, words, 0, 1, offset)
         fails("exceeded the numel", ops.stream_write_value32_, words, offset, 1)
     signals = torch.ones(2, dtype=torch.uint32)
+    square = out.view(2, 2)
     for pivot in (-1, 1 << 32, 1 << 62):
-        fails("pivot|OUT_OF_RANGE", ops._async_input_mm, out.view(2, 2), out.view(2, 2), signals, pivot)
+        fails("pivot|OUT_OF_RANGE", ops._async_input_mm, square, square, signals, pivot)
     assert out.eq(-1).all()
     same_memory(tensor, handle)
 
