@@ -162,6 +162,21 @@ def test_group_without_a_store():
     meet(4)[1].barrier()
 
 
+def test_group_that_is_larger_than_the_world():
+    group = dist.ProcessGroup(rank(), size() + 1)
+    torch._C._distributed_c10d._register_process_group("larger", group)
+    try:
+        tensor = symm_mem.empty(4, device="cpu")
+        fails(
+            f'"larger" has {size() + 1} ranks, and the world .* {size()}',
+            symm_mem.rendezvous,
+            tensor,
+            "larger",
+        )
+    finally:
+        torch._C._distributed_c10d._unregister_process_group("larger")
+
+
 def test_overlapping_output():
     tensor, _ = meet(64)
     fails(

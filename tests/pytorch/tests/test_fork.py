@@ -16,7 +16,7 @@ import torch.distributed as dist
 import torch.distributed._symmetric_memory as symm_mem
 
 import symmem_torch
-from support import WORLD, is_symmetric, meet, program, programs, rank
+from support import WORLD, fails, is_symmetric, meet, program, programs, rank
 
 LIMIT_S = 60.0  # of a child, which waits for nobody
 REFUSED = "this process is a child of fork"
@@ -118,13 +118,10 @@ def test_a_fork_in_the_pool():
         assert is_symmetric(torch.ones(4))
         text = in_child(lambda: (torch.ones(4).sum().item(), is_symmetric(torch.ones(4))))
         assert text == "(4.0, False)"
-
-    def leave() -> str:
-        with symmem_torch.use_mem_pool(symm_mem.get_mem_pool("cpu")):
-            inner = in_child(lambda: "in the child")
-        return inner
-
-    assert leave() == "'in the child'"
+        leave = torch.ops.symmem.leave_pool  # as a child does that goes on behind the statement
+        text = in_child(lambda: (leave(), fails("has not entered the pool", leave)))
+        assert text.startswith("(None, 'symmem: this thread"), text
+        assert is_symmetric(torch.ones(4))
 
 
 @pytest.mark.here

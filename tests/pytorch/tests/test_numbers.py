@@ -272,6 +272,8 @@ def test_buffers_keep_what_they_read(tmp_path):
         values = [peer + 1, rank + 1, peer + 1, peer + 1]
         assert all(part.eq(value).all() for part, value in zip(parts, values))
         assert pad.eq(7).all()
+        store.set(f"seen/{rank}", "")
+        store.get(f"seen/{peer}")  # the peer has read, and may be written to
         parts[0].fill_(rank)
         del parts
         gc.collect()
