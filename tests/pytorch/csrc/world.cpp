@@ -13,7 +13,7 @@ namespace {
 
 /* PyTorch's name of the group of all ranks. */
 const char world_name[] = "0";
-/* PyTorch's, where nobody names another. */
+/* PyTorch's default. */
 constexpr std::chrono::milliseconds default_limit = kBackendDefaultTimeout;
 /* Larger tensors get a segment of their own. */
 constexpr size_t segment_bytes = 2 << 20;
