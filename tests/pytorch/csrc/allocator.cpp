@@ -26,11 +26,10 @@ void *Allocator::alloc(size_t size, int, const std::optional<std::string> &group
 
 void Allocator::free(void *pointer) {
     auto world = forget(pointer);
-    if (!world || symm::is_finalizing()) {
+    if (!world || world->is_parents() || symm::is_finalizing()) {
         return;
     }
     auto status = symmem_free(world->context(), pointer);
-    // In a child of fork memory is the parent's, and stays.
     if (status != SYMMEM_OK && status != SYMMEM_NOT_INITIALIZED) {
         TORCH_WARN(describe(status));
     }
@@ -46,8 +45,12 @@ size_t Allocator::get_alloc_size(void *pointer) {
 
 c10::intrusive_ptr<symm::SymmetricMemory>
 Allocator::rendezvous(void *pointer, const std::optional<std::string> &group) {
-    if (!find_world(pointer)) {
+    auto world = find_world(pointer);
+    if (!world) {
         return {}; // None in Python: not symmetric memory
+    }
+    if (world->is_parents()) {
+        refuse_in_child("the memory is");
     }
     auto name = group_name(pointer, group);
     auto process_group = find_process_group(name);
@@ -119,10 +122,15 @@ c10::intrusive_ptr<Handle> Allocator::meet(void *pointer, const std::string &nam
     check(
         symmem_rendezvous(world->context(), pointer, world->group(name, group), timeout_ms, &raw));
     auto handle = c10::make_intrusive<Handle>(world, raw, name, timeout_ms);
+    Meeting meeting{ProcessGroupRef(group),
+                    handle}; // then what was there; released without the lock
     std::lock_guard<std::mutex> lock(mutex_);
     auto found = blocks_.find(pointer);
     if (found != blocks_.end()) {
-        found->second.meetings.insert_or_assign(name, Meeting{ProcessGroupRef(group), handle});
+        auto [place, is_new] = found->second.meetings.try_emplace(name, meeting);
+        if (!is_new) {
+            std::swap(place->second, meeting);
+        }
     }
     return handle;
 }

@@ -29,6 +29,14 @@ class Allocator : public c10d::symmetric_memory::SymmetricMemoryAllocator {
         return find_world(pointer) != nullptr;
     }
 
+    /* Around a fork. */
+    void lock() {
+        mutex_.lock();
+    }
+    void unlock() {
+        mutex_.unlock();
+    }
+
     /* Memory that others allocated in `world`, a pool. */
     void adopt(void *pointer, std::shared_ptr<World> world);
     /* Whose it was; none if it is not known. */
@@ -52,7 +60,7 @@ class Allocator : public c10d::symmetric_memory::SymmetricMemoryAllocator {
     c10::intrusive_ptr<Handle> meet(void *pointer, const std::string &name,
                                     const ProcessGroupPtr &group);
 
-    std::mutex mutex_;
+    std::mutex mutex_; /* never held in a call of symmem's, which has locks around a fork, too */
     std::unordered_map<void *, Block> blocks_;
 };
 

@@ -52,14 +52,12 @@ void Handle::barrier(int channel, size_t timeout_ms) {
 
 void Handle::put_signal(int dst_rank, int channel, size_t timeout_ms) {
     check_channel(channel);
-    check_peer(dst_rank);
-    check(symmem_put_signal(handle_, dst_rank, channel, limit(timeout_ms), nullptr));
+    check(symmem_put_signal(handle_, rank_of(dst_rank), channel, limit(timeout_ms), nullptr));
 }
 
 void Handle::wait_signal(int src_rank, int channel, size_t timeout_ms) {
     check_channel(channel);
-    check_peer(src_rank);
-    check(symmem_wait_signal(handle_, src_rank, channel, limit(timeout_ms), nullptr));
+    check(symmem_wait_signal(handle_, rank_of(src_rank), channel, limit(timeout_ms), nullptr));
 }
 
 uint32_t Handle::limit(size_t timeout_ms) const {
@@ -75,9 +73,11 @@ void Handle::check_channel(int channel) const {
                 " ranks; set_signal_pad_size before the allocation gives more");
 }
 
-void Handle::check_peer(int rank) const {
-    TORCH_CHECK(rank >= 0 && rank < info_.world_size, "rank must be in [0, ", info_.world_size,
-                ") (got ", rank, "): ranks are those of the group, not of the world");
+int32_t Handle::rank_of(int64_t rank, const char *name) const {
+    TORCH_CHECK(rank >= 0 && rank < info_.world_size, name, " must be in [0, ", info_.world_size,
+                ") (got ", rank,
+                "): ranks are those of the group, not of the world [OUT_OF_RANGE]");
+    return static_cast<int32_t>(rank);
 }
 
 Handle &our_handle(c10d::symmetric_memory::SymmetricMemory *memory) {

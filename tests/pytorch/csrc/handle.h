@@ -65,11 +65,12 @@ class Handle : public c10d::symmetric_memory::SymmetricMemory {
     uint32_t timeout_ms() const {
         return timeout_ms_;
     }
+    /* A rank of the group, which the caller calls `name`. */
+    int32_t rank_of(int64_t rank, const char *name = "rank") const;
 
   private:
     uint32_t limit(size_t timeout_ms) const;
     void check_channel(int channel) const;
-    void check_peer(int rank) const;
 
     std::shared_ptr<World> world_;
     symmem_handle *handle_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Loading this library registers the allocator; torch.ops.symmem has what PyTorch's interface has
 // no place for.
+#include "buffers.h"
 #include "ops.h"
 #include "pool.h"
 
@@ -13,13 +14,11 @@
 namespace symmem_torch {
 namespace {
 
-using Memory = c10::intrusive_ptr<c10d::symmetric_memory::SymmetricMemory>;
-
 /* Collective: after a timeout or a lost peer was dealt with. 0: the process group's limit. */
 void reset(const Memory &memory, int64_t timeout_ms) {
     auto &handle = our_handle(memory.get());
-    check(symmem_handle_reset(handle.raw(), timeout_ms == 0 ? handle.timeout_ms()
-                                                            : static_cast<uint32_t>(timeout_ms)));
+    auto limit = narrow<uint32_t>(timeout_ms, "timeout_ms", SYMMEM_TIMEOUT_DEFAULT - 1);
+    check(symmem_handle_reset(handle.raw(), limit == 0 ? handle.timeout_ms() : limit));
 }
 
 std::string group_name(const Memory &memory) {
@@ -33,6 +32,7 @@ std::string status(const Memory &memory) {
 
 const bool registered = [] {
     register_allocator();
+    watch_forks();
     return true;
 }();
 
@@ -43,6 +43,9 @@ TORCH_LIBRARY(symmem, m) {
     m.def("reset", &symmem_torch::reset);
     m.def("group_name", &symmem_torch::group_name);
     m.def("status", &symmem_torch::status);
+    m.def("get_buffer", &symmem_torch::get_buffer);
+    m.def("get_remote_tensor", &symmem_torch::get_remote_tensor);
+    m.def("get_signal_pad", &symmem_torch::get_signal_pad);
     m.def("release_world", &symmem_torch::World::release);
     m.def("enter_pool", &symmem_torch::enter_pool);
     m.def("leave_pool", &symmem_torch::leave_pool);

@@ -66,6 +66,11 @@ c10::intrusive_ptr<Handle> handle_of(const at::Tensor &tensor, const std::string
     return c10::static_intrusive_pointer_cast<Handle>(std::move(memory));
 }
 
+size_t place_of(const at::Tensor &tensor) {
+    return product(not_negative(tensor.storage_offset(), "storage_offset"), tensor.element_size(),
+                   "a place");
+}
+
 symmem_reduce_op sum_only(const std::string &op) {
     TORCH_CHECK(op == "sum", "only sum is supported for now (got \"", op, "\")");
     return SYMMEM_SUM;

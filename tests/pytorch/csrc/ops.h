@@ -3,6 +3,7 @@
 #pragma once
 
 #include "allocator.h"
+#include "checked.h"
 #include "error.h"
 
 #include <ATen/core/boxing/KernelFunction.h>
@@ -33,6 +34,8 @@ class View {
 
 /* The handle of the tensor's memory on that group, after a rendezvous if there was none. */
 c10::intrusive_ptr<Handle> handle_of(const at::Tensor &tensor, const std::string &group);
+/* Where in the handle's block a symmetric tensor is. */
+size_t place_of(const at::Tensor &tensor);
 symmem_reduce_op sum_only(const std::string &op);
 symmem_reduce_op sum_or_avg(const std::string &op);
 void check_same_shape(const at::Tensor &input, const at::Tensor &out);

@@ -16,7 +16,7 @@ using Memory = c10::intrusive_ptr<c10d::symmetric_memory::SymmetricMemory>;
 Tensor broadcast(Tensor tensor, int64_t root, const string &group) {
     View view(tensor, "input", Elements::bits);
     auto handle = handle_of(tensor, group);
-    check(symmem_broadcast(handle->raw(), view, static_cast<int32_t>(root), default_channel,
+    check(symmem_broadcast(handle->raw(), view, handle->rank_of(root, "root"), default_channel,
                            handle->timeout_ms(), nullptr));
     return tensor;
 }
@@ -40,18 +40,20 @@ Tensor exchange_splits(const Tensor &in_splits, const string &group, int64_t wor
 }
 
 /* Sizes in rows of the first dimension, as elements. */
-std::vector<size_t> in_elements(const Tensor &splits, int64_t row) {
+std::vector<size_t> in_elements(const Tensor &splits, size_t row) {
     std::vector<size_t> sizes;
     for (int64_t rank = 0; rank < splits.numel(); rank++) {
         auto rows = splits.data_ptr<int64_t>()[rank];
         TORCH_CHECK(rows >= 0, "splits must not be negative (got ", rows, ")");
-        sizes.push_back(static_cast<size_t>(rows * row));
+        sizes.push_back(product(static_cast<size_t>(rows), row, "the size of a split"));
     }
     return sizes;
 }
 
-int64_t sum(const std::vector<size_t> &sizes) {
-    return static_cast<int64_t>(std::accumulate(sizes.begin(), sizes.end(), size_t{0}));
+size_t total(const std::vector<size_t> &sizes) {
+    return std::accumulate(sizes.begin(), sizes.end(), size_t{0}, [](size_t before, size_t size) {
+        return sum(before, size, "the size of all splits");
+    });
 }
 
 void all_to_all_vdev(const Tensor &input, Tensor out, const Tensor &in_splits,
@@ -66,36 +68,33 @@ void all_to_all_vdev(const Tensor &input, Tensor out, const Tensor &in_splits,
                 "out must have input's dtype, and input a dimension to split");
     View from(input, "input", Elements::bits), to(out, "out", Elements::bits);
     auto received = exchange_splits(in_splits, group, ranks);
-    auto row = input.stride(0);
+    auto row = not_negative(input.stride(0), "a stride");
     auto sent_sizes = in_elements(in_splits, row), received_sizes = in_elements(received, row);
-    TORCH_CHECK(sum(sent_sizes) <= input.numel() && sum(received_sizes) <= out.numel(),
-                "the splits are larger than the tensors: ", sum(sent_sizes), " elements of ",
-                input.numel(), " to send, ", sum(received_sizes), " of ", out.numel(),
-                " to receive");
-    check(symmem_all_to_all_out(handle->raw(), from.flatten(sum(sent_sizes)), sent_sizes.data(),
-                                to.flatten(sum(received_sizes)), received_sizes.data(),
-                                default_channel, handle->timeout_ms(), nullptr));
+    auto sent = total(sent_sizes), arriving = total(received_sizes);
+    TORCH_CHECK(sent <= static_cast<size_t>(input.numel()) &&
+                    arriving <= static_cast<size_t>(out.numel()),
+                "the splits are larger than the tensors: ", sent, " elements of ", input.numel(),
+                " to send, ", arriving, " of ", out.numel(), " to receive");
+    check(symmem_all_to_all_out(handle->raw(), from.flatten(static_cast<int64_t>(sent)),
+                                sent_sizes.data(), to.flatten(static_cast<int64_t>(arriving)),
+                                received_sizes.data(), default_channel, handle->timeout_ms(),
+                                nullptr));
     out_splits_offsets.select(0, 0).copy_(received);
     out_splits_offsets.select(0, 1).copy_(received.cumsum(0) - received);
-}
-
-/* Where in the handle's block a symmetric tensor is. */
-size_t place_of(const Tensor &tensor) {
-    return static_cast<size_t>(tensor.storage_offset()) * tensor.element_size();
 }
 
 void put(Tensor tensor, int64_t peer) {
     View view(tensor, "tensor", Elements::bits);
     auto handle = handle_of(tensor, "0");
-    check(symmem_put(handle->raw(), static_cast<int32_t>(peer), place_of(tensor), tensor.data_ptr(),
-                     tensor.nbytes(), nullptr));
+    check(symmem_put(handle->raw(), handle->rank_of(peer, "peer"), place_of(tensor),
+                     tensor.data_ptr(), tensor.nbytes(), nullptr));
 }
 
 void get(Tensor tensor, int64_t peer) {
     View view(tensor, "tensor", Elements::bits);
     auto handle = handle_of(tensor, "0");
-    check(symmem_get(handle->raw(), static_cast<int32_t>(peer), place_of(tensor), tensor.data_ptr(),
-                     tensor.nbytes(), nullptr));
+    check(symmem_get(handle->raw(), handle->rank_of(peer, "peer"), place_of(tensor),
+                     tensor.data_ptr(), tensor.nbytes(), nullptr));
 }
 
 void get_out(Tensor dst, const Memory &memory, int64_t offset, int64_t size, int64_t peer) {
@@ -103,22 +102,25 @@ void get_out(Tensor dst, const Memory &memory, int64_t offset, int64_t size, int
     TORCH_CHECK(offset >= 0 && size >= 0 && size <= dst.numel(),
                 "offset must be non-negative, and dst have room for size elements");
     auto element = dst.element_size();
-    check(symmem_get(our_handle(memory.get()).raw(), static_cast<int32_t>(peer),
-                     static_cast<size_t>(offset) * element, dst.data_ptr(),
-                     static_cast<size_t>(size) * element, nullptr));
+    auto place = product(static_cast<size_t>(offset), element, "the offset in bytes");
+    auto bytes = product(static_cast<size_t>(size), element, "the size in bytes");
+    auto &handle = our_handle(memory.get());
+    check(symmem_get(handle.raw(), handle.rank_of(peer, "peer"), place, dst.data_ptr(), bytes,
+                     nullptr));
 }
 
 /* The data first, and a signal on the default channel, so that who waits for that sees it. */
 void put_signal(const Tensor &src, const Memory &memory, int64_t peer) {
     View view(src, "src", Elements::bits);
     auto &handle = our_handle(memory.get());
-    check(symmem_put(handle.raw(), static_cast<int32_t>(peer), 0, src.data_ptr(), src.nbytes(),
-                     nullptr));
-    handle.put_signal(static_cast<int>(peer), default_channel, 0);
+    auto to = handle.rank_of(peer, "peer");
+    check(symmem_put(handle.raw(), to, 0, src.data_ptr(), src.nbytes(), nullptr));
+    handle.put_signal(to, default_channel, 0);
 }
 
 void wait_signal(const Memory &memory, int64_t peer) {
-    our_handle(memory.get()).wait_signal(static_cast<int>(peer), default_channel, 0);
+    auto &handle = our_handle(memory.get());
+    handle.wait_signal(handle.rank_of(peer, "peer"), default_channel, 0);
 }
 
 void check_words(const Tensor &tensor, int64_t offset, int64_t value) {

@@ -45,16 +45,13 @@ Tensor one_shot_reduce_out(const Tensor &input, const string &op, int64_t root, 
     auto reduce = sum_only(op);
     View from(input, "input");
     auto handle = multicast_handle_of(input, group, "multimem_one_shot_reduce_out");
-    auto &info = handle->info();
-    TORCH_CHECK(root >= 0 && root < info.world_size, "root must be in [0, world_size) (got ", root,
-                " of ", info.world_size, ")");
+    auto receiver = handle->rank_of(root, "root");
     std::optional<View> to; // only the root's is looked at
-    if (root == info.rank) {
+    if (receiver == handle->info().rank) {
         check_same_shape(input, out);
         to.emplace(out, "output");
     }
-    check(symmem_multimem_one_shot_reduce_out(handle->raw(), from, reduce,
-                                              static_cast<int32_t>(root),
+    check(symmem_multimem_one_shot_reduce_out(handle->raw(), from, reduce, receiver,
                                               to ? static_cast<const DLTensor *>(*to) : nullptr,
                                               default_channel, handle->timeout_ms(), nullptr));
     return out;

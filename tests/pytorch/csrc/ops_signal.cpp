@@ -26,34 +26,28 @@ uint64_t *word_at(void *address, const char *name) {
     return static_cast<uint64_t *>(address);
 }
 
-void check_rank(const HandlePtr &handle, int64_t rank) {
-    TORCH_CHECK(rank >= 0 && rank < handle->info().world_size, "peer must be in [0, ",
-                handle->info().world_size, ") (got ", rank, ")");
-}
-
 /* The first word of a rank's signal pad. */
 uint64_t *pad_word(const HandlePtr &handle, int64_t rank) {
-    check_rank(handle, rank);
+    auto of = handle->rank_of(rank, "peer");
     TORCH_CHECK(handle->info().signal_pad_size >= sizeof(uint64_t),
                 "the signal pad has no room for a signal of 8 bytes");
-    return word_at(handle->get_signal_pad_ptrs()[rank], "the signal pad");
+    return word_at(handle->get_signal_pad_ptrs()[of], "the signal pad");
 }
 
 /* The word of a rank's that a symmetric tensor begins with. */
 uint64_t *tensor_word(const HandlePtr &handle, const Tensor &sigpad, int64_t rank) {
-    check_rank(handle, rank);
+    auto of = handle->rank_of(rank, "peer");
     TORCH_CHECK(sigpad.is_contiguous() && sigpad.nbytes() >= sizeof(uint64_t),
                 "sigpad must be contiguous and have 8 bytes at least");
-    auto base = static_cast<char *>(handle->get_buffer_ptrs()[rank]);
-    auto place = static_cast<size_t>(sigpad.storage_offset()) * sigpad.element_size();
-    return word_at(base ? base + handle->info().offset + place : nullptr, "sigpad");
+    auto base = static_cast<char *>(handle->get_buffer_ptrs()[of]);
+    auto place = sum(handle->info().offset, place_of(sigpad), "a place");
+    return word_at(base ? base + place : nullptr, "sigpad");
 }
 
 void put_data(const Tensor &tensor, const HandlePtr &handle, int64_t peer) {
     View view(tensor, "tensor", Elements::bits);
-    auto place = static_cast<size_t>(tensor.storage_offset()) * tensor.element_size();
-    check(symmem_put(handle->raw(), static_cast<int32_t>(peer), place, tensor.data_ptr(),
-                     tensor.nbytes(), nullptr));
+    check(symmem_put(handle->raw(), handle->rank_of(peer, "peer"), place_of(tensor),
+                     tensor.data_ptr(), tensor.nbytes(), nullptr));
 }
 
 /* A rank that sees the signal sees the data. */
@@ -107,7 +101,7 @@ void nvshmem_put_with_signal(const Tensor &tensor, const Tensor &sigpad, int64_t
 
 void nvshmem_wait_for_signal(const Tensor &sigpad, int64_t signal, int64_t peer) {
     auto handle = handle_of(sigpad, world_name);
-    check_rank(handle, peer);
+    handle->rank_of(peer, "peer");
     await(handle, "nvshmem_wait_for_signal", tensor_word(handle, sigpad, handle->info().rank),
           signal, [&](uint64_t seen) { return seen == static_cast<uint64_t>(signal); });
 }

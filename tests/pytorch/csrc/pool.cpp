@@ -13,6 +13,7 @@ namespace {
 
 c10::Allocator *ordinary_allocator; /* PyTorch's own of the CPU, once the pool was entered */
 thread_local int pool_depth;
+thread_local int parents_depth; /* in a child of fork: with statements whose pool is the parent's */
 
 void *take(size_t bytes) {
     auto world = World::current();
@@ -26,7 +27,7 @@ void *take(size_t bytes) {
 
 void give_back(void *pointer) {
     auto world = Allocator::instance().forget(pointer);
-    if (world && !c10d::symmetric_memory::is_finalizing()) {
+    if (world && !world->is_parents() && !c10d::symmetric_memory::is_finalizing()) {
         auto status = symmem_pool_free(world->pool(), pointer);
         if (status != SYMMEM_OK && status != SYMMEM_NOT_INITIALIZED) {
             TORCH_WARN(describe(status));
@@ -66,8 +67,14 @@ void enter_pool() {
 }
 
 void leave_pool() {
-    TORCH_CHECK(pool_depth > 0, "symmem: this thread has not entered the pool");
-    pool_depth--;
+    auto &depth = pool_depth > 0 ? pool_depth : parents_depth;
+    TORCH_CHECK(depth > 0, "symmem: this thread has not entered the pool");
+    depth--;
+}
+
+void leave_parents_pool() {
+    parents_depth += pool_depth;
+    pool_depth = 0;
 }
 
 } // namespace symmem_torch

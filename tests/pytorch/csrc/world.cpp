@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "world.h"
 
+#include "checked.h"
 #include "error.h"
 
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 
 #include <algorithm>
 
-#include <unistd.h>
-
 namespace symmem_torch {
 namespace {
 
 /* PyTorch's name of the group of all ranks. */
 const char world_name[] = "0";
+/* PyTorch's default. */
+constexpr std::chrono::milliseconds default_limit = kBackendDefaultTimeout;
 /* Larger tensors get a segment of their own. */
 constexpr size_t segment_bytes = 2 << 20;
 
@@ -33,18 +34,29 @@ c10::intrusive_ptr<c10d::Store> store_of(const ProcessGroupPtr &group, const std
     return store;
 }
 
-/* Never destroyed: tensors may outlive what C++ destroys at the end of a process. */
-std::mutex &current_mutex() {
-    static auto *mutex = new std::mutex;
-    return *mutex;
-}
-std::shared_ptr<World> &current_world() {
-    static auto *world = new std::shared_ptr<World>;
-    return *world;
-}
-ProcessGroupRef &current_group() {
-    static auto *group = new ProcessGroupRef(ProcessGroupPtr());
-    return *group;
+/* What this process has. Never destroyed: tensors may outlive what C++ destroys at the end of a
+ * process. A child of fork gets another one, for threads of the parent may be using the parent's.
+ */
+struct Here {
+    std::mutex mutex;
+    std::shared_ptr<World> world;
+    ProcessGroupRef group{ProcessGroupPtr()};   /* the one that the world was made for */
+    ProcessGroupRef parents{ProcessGroupPtr()}; /* the parent's, at the fork */
+};
+Here *here = new Here;
+ProcessGroupRef *group_before_fork = new ProcessGroupRef(ProcessGroupPtr());
+
+/* PyTorch's CPU backend has it, or the only one there is. */
+std::chrono::milliseconds limit_of(const ProcessGroupPtr &group) {
+    for (auto backend : {+[](c10d::ProcessGroup &of) { return of.getBackend(c10::kCPU); },
+                         +[](c10d::ProcessGroup &of) { return of.getDefaultBackend(); }}) {
+        try {
+            return backend(*group)->getBackendOptions()->timeout;
+        } catch (const std::exception &) { // no such backend, or it has no options
+        }
+    }
+    auto store = group->getStore();
+    return store ? store->getTimeout() : default_limit;
 }
 
 } // namespace
@@ -62,44 +74,58 @@ bool is_same(const ProcessGroupRef &known, const ProcessGroupPtr &group) {
 }
 
 uint32_t timeout_of(const ProcessGroupPtr &group) {
-    auto store = group->getStore();
-    auto limit = store ? store->getTimeout().count() : 0;
-    return limit <= 0 ? 0
-                      : static_cast<uint32_t>(std::min<int64_t>(limit, SYMMEM_TIMEOUT_DEFAULT - 1));
+    return static_cast<uint32_t>(
+        std::clamp<int64_t>(limit_of(group).count(), 0, SYMMEM_TIMEOUT_DEFAULT - 1));
 }
 
 std::shared_ptr<World> World::current() {
-    std::lock_guard<std::mutex> lock(current_mutex());
+    std::lock_guard<std::mutex> lock(here->mutex);
     auto group = registered(world_name);
-    auto &world = current_world();
-    if (!world || world->process_ != getpid() || (group && !is_same(current_group(), group))) {
-        world = std::make_shared<World>(group);
-        current_group() = ProcessGroupRef(group);
+    if (group && is_same(here->parents, group)) {
+        refuse_in_child("its process group is");
     }
-    return world;
+    if (!here->world || (group && !is_same(here->group, group))) {
+        here->world = std::make_shared<World>(group);
+        here->group = ProcessGroupRef(group);
+    }
+    return here->world;
+}
+
+ProcessGroupRef World::default_group() {
+    return ProcessGroupRef(registered(world_name));
+}
+
+void World::before_fork(ProcessGroupRef group) {
+    *group_before_fork = std::move(group);
+}
+
+void World::begin_in_child() {
+    here = new Here;
+    here->parents = std::move(*group_before_fork);
 }
 
 void World::release() {
     std::shared_ptr<World> ended; // destroyed without the lock
-    std::lock_guard<std::mutex> lock(current_mutex());
-    if (!current_group().lock()) {
-        ended.swap(current_world());
-        current_group() = ProcessGroupRef(ProcessGroupPtr()); // the last to hold the group's memory
+    std::lock_guard<std::mutex> lock(here->mutex);
+    if (!here->group.lock()) {
+        ended.swap(here->world);
+        here->group = ProcessGroupRef(ProcessGroupPtr()); // the last to hold the group's memory
     }
 }
 
-World::World(const ProcessGroupPtr &group) : process_(getpid()), default_group_(group) {
+World::World(const ProcessGroupPtr &group) : default_group_(group) {
     symmem_context_options options;
     symmem_context_options_init(&options);
     options.rank = rank_ = group ? group->getRank() : 0;
-    options.world_size = group ? group->getSize() : 1;
+    options.world_size = world_size_ = group ? group->getSize() : 1;
     options.local_rank = options.rank;
     // The emulation, unless SYMMEM_BACKEND names another one whose memory the CPU can read.
     options.backend = getenv("SYMMEM_BACKEND") ? nullptr : "shm";
+    options.default_timeout_ms =
+        group ? timeout_of(group) : static_cast<uint32_t>(default_limit.count());
     if (options.world_size > 1) {
         store_ = wrap_store(store_of(group, world_name), "symmem/");
         options.store = store_.get();
-        options.default_timeout_ms = timeout_of(group);
     }
     check(symmem_init(&options, &context_));
 }
@@ -124,6 +150,9 @@ symmem_group *World::group(const std::string &name, const ProcessGroupPtr &group
             return known->second.group;
         }
     }
+    TORCH_CHECK(group->getSize() <= world_size_, "symmem: process group \"", name, "\" has ",
+                group->getSize(), " ranks, and the world of this process ", world_size_,
+                ". Call torch.distributed.init_process_group first.");
     auto ranks = world_ranks(name, group); // not under the lock, which other groups' threads want
     std::lock_guard<std::mutex> lock(mutex_);
     auto known = groups_.find(name);
@@ -139,7 +168,8 @@ symmem_group *World::group(const std::string &name, const ProcessGroupPtr &group
     if (ranks.size() > 1) {
         made.store = wrap_store(store_of(group, name), "symmem_group/");
     }
-    check(symmem_group_create(context_, name.c_str(), ranks.data(), (int32_t)ranks.size(),
+    check(symmem_group_create(context_, name.c_str(), ranks.data(),
+                              narrow<int32_t>(ranks.size(), "the number of ranks"),
                               made.store.get(), &made.group));
     auto result = made.group;
     groups_.emplace(name, std::move(made));
@@ -159,8 +189,12 @@ std::vector<int32_t> World::world_ranks(const std::string &name,
         auto store = store_of(group, name);
         auto key = [](size_t rank) { return "symmem_rank/" + std::to_string(rank); };
         auto own = std::to_string(rank_);
+        auto limit_ms = timeout_of(group);
         store->set(key(group->getRank()), std::vector<uint8_t>(own.begin(), own.end()));
         for (size_t rank = 0; rank < ranks.size(); rank++) {
+            if (limit_ms > 0) { // else the store's own
+                store->wait({key(rank)}, std::chrono::milliseconds(limit_ms));
+            }
             auto text = store->get(key(rank));
             ranks[rank] = std::stoi(std::string(text.begin(), text.end()));
         }

@@ -3,13 +3,21 @@
 
 from __future__ import annotations
 
+import os
+import pathlib
 import re
+import subprocess
+import sys
+import textwrap
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.distributed._symmetric_memory as symm_mem
+
+import symmem_torch
 
 WORLD = "0"  # PyTorch's name of the group of all ranks
 
@@ -51,3 +59,36 @@ def inputs(shape: Any, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]
         ).to(dtype)
         for _ in range(size())
     ]
+
+
+# --- whole programs -------------------------------------------------------------------------------
+
+
+def _environment(path: str | None) -> dict[str, str]:
+    """That of no job, with this package, behind `path`."""
+    folders = [path or "", str(pathlib.Path(symmem_torch.__file__).parents[1])]
+    own = {"PYTHONPATH": os.pathsep.join(filter(None, folders))}
+    ranks = ("RANK", "WORLD", "LOCAL")
+    return {name: text for name, text in os.environ.items() if not name.startswith(ranks)} | own
+
+
+def program(
+    text: str, *arguments: str, path: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs it, and ends it after two minutes."""
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(text), *arguments],
+        env=_environment(path),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def programs(text: str, folder: pathlib.Path) -> list[subprocess.CompletedProcess[str]]:
+    """Two ranks, whose arguments are the rank and the path of a store's file."""
+    with ThreadPoolExecutor(2) as threads:
+        ranks = [
+            threads.submit(program, text, str(number), str(folder / "store")) for number in range(2)
+        ]
+        return [one.result() for one in ranks]

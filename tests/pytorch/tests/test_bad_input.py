@@ -5,9 +5,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-import subprocess
-import sys
-import textwrap
 import time
 
 import pytest
@@ -16,7 +13,7 @@ import torch.distributed as dist
 import torch.distributed._symmetric_memory as symm_mem
 
 import symmem_torch
-from support import WORLD, fails, meet, rank, size
+from support import WORLD, fails, meet, program, programs, rank, size
 
 
 def test_timeout_is_an_exception_with_the_record():
@@ -165,6 +162,21 @@ def test_group_without_a_store():
     meet(4)[1].barrier()
 
 
+def test_group_that_is_larger_than_the_world():
+    group = dist.ProcessGroup(rank(), size() + 1)
+    torch._C._distributed_c10d._register_process_group("larger", group)
+    try:
+        tensor = symm_mem.empty(4, device="cpu")
+        fails(
+            f'"larger" has {size() + 1} ranks, and the world .* {size()}',
+            symm_mem.rendezvous,
+            tensor,
+            "larger",
+        )
+    finally:
+        torch._C._distributed_c10d._unregister_process_group("larger")
+
+
 def test_overlapping_output():
     tensor, _ = meet(64)
     fails(
@@ -218,24 +230,6 @@ def test_worker_of_a_data_loader():
 
 
 # --- whole programs -------------------------------------------------------------------------------
-
-
-def environment(path: str | None) -> dict[str, str]:
-    """That of no job, with this package, behind `path`."""
-    folders = [path or "", str(pathlib.Path(symmem_torch.__file__).parents[1])]
-    own = {"PYTHONPATH": os.pathsep.join(filter(None, folders))}
-    ranks = ("RANK", "WORLD", "LOCAL")
-    return {name: text for name, text in os.environ.items() if not name.startswith(ranks)} | own
-
-
-def program(text: str, *, path: str | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(text)],
-        env=environment(path),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
 
 
 @pytest.mark.here
@@ -308,7 +302,8 @@ def test_signal_that_does_not_come():
 @pytest.mark.here
 def test_end_without_destroy(tmp_path):
     """A rank that ends with memory, handles and groups ends well, and none waits for another."""
-    (tmp_path / "rank.py").write_text(textwrap.dedent("""
+    results = programs(
+        """
         import sys, torch, symmem_torch
         import torch.distributed as dist
         import torch.distributed._symmetric_memory as symm_mem
@@ -325,19 +320,11 @@ def test_end_without_destroy(tmp_path):
         if rank == 1:
             raise SystemExit(3)
         torch.distributed._kept = (tensor, handle, pooled)  # until the interpreter's end
-    """))
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "rank.py", str(rank), str(tmp_path / "store")],
-            cwd=tmp_path,
-            env=environment(None),
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    errors = [process.communicate(timeout=100)[1] for process in processes]
-    assert [process.returncode for process in processes] == [0, 3], errors
+        """,
+        tmp_path,
+    )
+    errors = [result.stderr for result in results]
+    assert [result.returncode for result in results] == [0, 3], errors
     assert not any("rror" in text or "egmentation" in text for text in errors), errors
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import operator
 import threading
 import types
 import weakref
@@ -23,7 +24,7 @@ import torch.distributed.distributed_c10d as c10d
 from torch._C._autograd import DeviceType
 from torch._C._distributed_c10d import _SymmetricMemory
 
-from . import _reads, _streams
+from . import _library, _reads, _streams
 from ._pool import ALLOCATOR, POOL, MemPool, use_mem_pool
 
 CPU = torch.device("cpu")
@@ -211,6 +212,47 @@ def _replace_functions() -> None:
         )
 
 
+def _handles_method(name: str, parameters: Callable[..., tuple[Any, ...]]) -> None:
+    """PyTorch's own lets through what wraps around, and its tensors do not keep the memory.
+    `parameters` are the method's, in the form that the operator takes.
+    """
+    original = getattr(_SymmetricMemory, name)
+    own = getattr(_library.operators(), name).default
+
+    @functools.wraps(original)
+    def method(self: _SymmetricMemory, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if self.device.type != "cpu":
+            return original(self, *args, **kwargs)
+        arguments = parameters(*args, **kwargs)
+        with torch._C._DisableTorchDispatch():  # a real tensor, whatever mode there is
+            return own(boxed(self), *arguments)
+
+    setattr(_SymmetricMemory, name, method)
+
+
+def _replace_buffers() -> None:
+    index = operator.index
+    _handles_method(
+        "get_buffer",
+        lambda rank, sizes, dtype, storage_offset=0: (
+            index(rank),
+            sizes,
+            dtype,
+            index(storage_offset),
+        ),
+    )
+    _handles_method("get_remote_tensor", lambda peer, sizes, dtype: (index(peer), sizes, dtype))
+    _handles_method(
+        "get_signal_pad",
+        lambda rank, sizes=(), dtype=None, storage_offset=0: (
+            index(rank),
+            sizes,
+            dtype,
+            index(storage_offset),
+        ),
+    )
+
+
 def _replace_words() -> None:
     """PyTorch's own reach for CUDA whatever the tensor is."""
     _replace(
@@ -261,19 +303,20 @@ def _choosing(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _register_kernels() -> None:
-    for operator, name in FUNCTIONS.items():
-        function = getattr(symm_mem, name, None)
+    for name, own_name in FUNCTIONS.items():
+        function = getattr(symm_mem, own_name, None)
         if function is not None:
-            _kernels.impl(operator, _served_on_cpu(function), "CPU")
-    for operator, function in _reads.KERNELS.items():
-        if hasattr(torch.ops.symm_mem, operator):  # not every version has all
-            _kernels.impl(operator, _served_on_cpu(function), "CPU")
+            _kernels.impl(name, _served_on_cpu(function), "CPU")
+    for name, function in _reads.KERNELS.items():
+        if hasattr(torch.ops.symm_mem, name):  # not every version has all
+            _kernels.impl(name, _served_on_cpu(function), "CPU")
 
 
 def install() -> None:
     """Once, when the package is imported."""
     symm_mem.torch = _Torch("torch")
     _replace_functions()
+    _replace_buffers()
     _replace_words()
     _replace_one_sided()
     _register_kernels()

@@ -236,6 +236,10 @@ def reduce_scatter_offset(
     begins = [0, *offsets][:-1]
     _check(len(dst_ranks) == len(offsets), "offsets and dst_ranks must have one length")
     _check(
+        all(0 <= dst < size for dst in dst_ranks),
+        f"dst_ranks must be in [0, {size}) (got {dst_ranks})",
+    )
+    _check(
         all(begin <= end <= length for begin, end in zip(begins, offsets)),
         f"offsets must rise, and not beyond {length} (got {offsets})",
     )
