@@ -5,8 +5,8 @@
 
 #include "cuda_internal.h"
 
-/* Returns the bytes of an element that collectives move, or 0. A plug-in calls nothing of the core's
- * library. */
+/* Returns the bytes of an element. The core's call is not used: a plug-in needs nothing of the
+ * core's library. */
 size_t cuda_element_bytes(symmem_dtype dtype);
 
 symmem_status cuda_collective(void *instance, const symmem_peers *peers, int32_t channel,
