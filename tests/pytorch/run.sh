@@ -40,7 +40,8 @@ use_symmem() { # DIRECTORY
     if nm -D "$library" | grep -q ' __asan_init'; then
         runtime=$(ldd "$library" | sed -n 's/.*libasan[^ ]* => \([^ ]*\) .*/\1/p')
         [ -n "$runtime" ] || runtime=$(clang -print-file-name="libclang_rt.asan-$(uname -m).so")
-        start=(env LD_PRELOAD="$runtime" ASAN_OPTIONS="$options:detect_leaks=0:alloc_dealloc_mismatch=0")
+        # It looks for what throws exceptions when it starts, and Python has no C++.
+        start=(env LD_PRELOAD="$runtime $(g++ -print-file-name=libstdc++.so.6)" ASAN_OPTIONS="$options:detect_leaks=0:alloc_dealloc_mismatch=0")
     elif nm -D "$library" | grep -q ' __tsan_init'; then
         runtime=$(ldd "$library" | sed -n 's/.*libtsan[^ ]* => \([^ ]*\) .*/\1/p')
         start=(env LD_PRELOAD="$runtime"
