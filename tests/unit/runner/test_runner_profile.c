@@ -113,8 +113,9 @@ TEST("full claim") {
 TEST("undeclared is no pass") {
     struct runner runner = plan(PLAIN, (struct runner_options){0});
     CU_ASSERT(says(&runner, "passed in full: core (4)\n"));
-    CU_ASSERT(says(&runner, "not declared: one-sided, direct-access, overlap, pool, streams, "
-                            "host-functions, capture, collectives, products, multicast, windows\n"));
+    CU_ASSERT(says(&runner,
+                   "not declared: one-sided, direct-access, overlap, pool, streams, "
+                   "host-functions, capture, collectives, products, multicast, windows\n"));
     CU_ASSERT(says(&runner, "conforms to core with 2 ranks"));
     runner_free_plan(&runner);
 }
