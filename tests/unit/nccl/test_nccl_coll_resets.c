@@ -101,7 +101,10 @@ static void body_slow_end(rank_env *env) {
     fail_alone(env, a, pa);
     CHECK_OK(env, symmem_handle_reset(a, 5000));
     hold_aborts(env, true);
+    const uint64_t begin_ns = cuda_now_ns();
     CHECK_OK(env, meet_at(env, pb, 4000, &b));
+    CHECK(env,
+          cuda_now_ns() - begin_ns < 3500 * CUDA_NS_PER_MS); /* the end has half of the limit */
     hold_aborts(env, false);
     reduce_well(env, a, pa, NULL);
     symmem_handle_release(b);
