@@ -98,9 +98,9 @@ static void body_slow_end(rank_env *env) {
     void *pa = NULL, *pb = env_memory(env);
     symmem_handle *a = env_kept_handle(env, &pa), *b = NULL;
     reduce_well(env, a, pa, NULL);
+    hold_aborts(env, true);
     fail_alone(env, a, pa);
     CHECK_OK(env, symmem_handle_reset(a, 5000));
-    hold_aborts(env, true);
     const uint64_t begin_ns = cuda_now_ns();
     CHECK_OK(env, meet_at(env, pb, 4000, &b));
     CHECK(env,
