@@ -17,6 +17,7 @@ enum { MANY = 300, LOOKS_MS = 450, SOON_MS = 1000 };
 static bool has_no_peer_pidfd, sees_no_number, says_another_user;
 static int moves_on;         /* the number that the second answer in a row is off by */
 static bool changes_hands;   /* the second answer in a row is another user's */
+static bool is_second;       /* the next answer; kernel() begins a new row */
 static int peer_pidfd_error; /* of the next call for one; 0: none */
 
 int __real_getsockopt(int fd, int level, int name, void *value, socklen_t *bytes);
@@ -34,7 +35,6 @@ int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *bytes
     int result = __real_getsockopt(fd, level, name, value, bytes);
     if (result == 0 && level == SOL_SOCKET && name == SO_PEERCRED) {
         struct ucred *owner = value;
-        static bool is_second;
         owner->pid = sees_no_number ? 0 : owner->pid;
         owner->pid += is_second ? moves_on : 0;
         if (says_another_user || (is_second && changes_hands))
@@ -115,6 +115,7 @@ static inline void kernel(bool no_peer_pidfd, bool no_number) {
     has_no_peer_pidfd = no_peer_pidfd;
     sees_no_number = no_number;
     says_another_user = false;
+    is_second = false;
 }
 
 /* --- a process ---------------------------------------------------------------------------------

@@ -309,9 +309,9 @@ TEST("a number that another process has by now") {
         bool changes_hands, holds;
     } rows[] = {{0, false, true}, {1, false, false}, {0, true, false}};
     process it = start(NULL);
-    kernel(true, false);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         sm_life_answer answer;
+        kernel(true, false);
         moves_on = rows[i].moves_on;
         changes_hands = rows[i].changes_hands;
         sm_life_ask(&it.identity, true, &answer);
