@@ -140,10 +140,10 @@ TEST("a call's error has all that the call knows, and is published at its end") 
               last_record().group[0] == '\0');
     sm_call_is_of(1, 2, group_name);
     sm_call_is_in(1, 5, 6, NULL, NULL);
-    bool is_inside = sm_call_begin("symmem_inside");
-    CU_ASSERT_FALSE(is_inside);
+    sm_thread *inside = sm_call_begin("symmem_inside");
+    CU_ASSERT_PTR_NULL(inside);
     (void)sm_fail(SYMMEM_BUSY, "inner", "", "y");
-    sm_call_end(&is_inside);
+    sm_call_end(&inside);
     sm_call_end(&outermost);
     const symmem_error_record record = last_record();
     CU_ASSERT(record.status == SYMMEM_BUSY && record.rank == 1 && record.world_size == 2);
