@@ -47,9 +47,9 @@ Instance &of(void *instance) {
     return *static_cast<Instance *>(instance);
 }
 
-/* The instance's ranks are to find each other in PyTorch's store, too. Only from the first
- * allocation on: ranks that are done with an instance without one do not wait for each other, and
- * would find each other's next one. */
+/* The instance's ranks are to find each other in PyTorch's store, too. Only once PyTorch is needed:
+ * ranks that are done with an instance before that do not wait for each other, and would find each
+ * other's next one. */
 void need_world(Instance &instance) {
     std::lock_guard<std::mutex> lock(instance.mutex);
     if (!instance.is_in_world) {
@@ -409,6 +409,7 @@ symmem_status copy(void *instance, int32_t device, void *dst, const void *src, s
 symmem_status memset32(void *instance, int32_t device, void *dst, uint32_t value, size_t count,
                        const symmem_exec *exec) {
     return guarded(of(instance).host, "memset32", [&] {
+        need_world(of(instance));
         auto on = work_on(device, exec);
         if (count > 0) {
             fill32(dst, value, count, device);
@@ -420,6 +421,7 @@ symmem_status memset32(void *instance, int32_t device, void *dst, uint32_t value
 symmem_status set_value32(void *instance, int32_t device, void *dst, uint32_t value,
                           const symmem_exec *exec) {
     return guarded(of(instance).host, "write_value32", [&] {
+        need_world(of(instance));
         auto on = work_on(device, exec);
         write_value32(dst, value, device);
         on->done();
