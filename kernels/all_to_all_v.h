@@ -22,8 +22,9 @@
  *             By the operation, each time that it runs: symmem_reference_check_splits. All ranks
  *             learn the result before anything is moved. If it is no success, every rank returns
  *             that status, nothing is written, and the channel stays usable.
- *             No word of a peer's becomes a place or a length unchecked. One that cannot be, or
- *             that has changed since the check, makes the operation CORRUPT.
+ *             No word of a peer's becomes a place or a length unchecked. One that leads out of its
+ *             rank's input or of out makes the operation CORRUPT. What else becomes of splits that
+ *             change while the operation runs is undefined, within out.
  * Before      Barrier: every rank has its input and splits ready and has published the parts. Ranks
  *             then agree on the check.
  * After       Barrier: a rank that returns may overwrite its input and splits.

@@ -70,7 +70,9 @@ static CUresult enqueue_splits(cuda_instance *instance, cuda_launch *opaque, CUs
                        &(cuda_arguments){signal, sizeof *signal, signal}, native);
         if (result != CUDA_SUCCESS)
             return result;
-        signal->phase = SYMMEM_CUDA_LATER;
+        /* The operation's last kernel. A block that starts late must meet its peers even if another
+         * one has found wrong splits, which every rank finds and which poison nothing. */
+        signal->phase = SYMMEM_CUDA_ALONE;
     }
     return launch_one(instance, s, s->kernel, s->blocks, SYMMEM_CUDA_SPLIT_THREADS,
                       &CUDA_ARGUMENTS(s->args), native);
@@ -127,7 +129,8 @@ static void prepare_splits(const cuda_instance *instance, const symmem_peers *pe
 symmem_status cuda_collective_splits(void *opaque, const symmem_peers *peers, int32_t channel,
                                      const symmem_collective *call, const symmem_exec *exec) {
     cuda_instance *instance = opaque;
-    if (call->kind != SYMMEM_CALL_ALL_TO_ALL_V || call->splits.experts > INT32_MAX)
+    if (call->kind != SYMMEM_CALL_ALL_TO_ALL_V ||
+        call->splits.experts > INT32_MAX / (uint32_t)peers->world_size)
         return instance->host->fail(instance->host, SYMMEM_UNSUPPORTED, 0, call->name,
                                     "this backend has no such collective");
     (void)cuda_failpoint(instance, "cuda.collective*"); /* peers have counted on this rank by now */

@@ -276,10 +276,9 @@ static bool has_failed(const cuda_signal_op *signal) {
     return signal->fault != NULL && __atomic_load_n(&signal->fault->code, __ATOMIC_ACQUIRE) != 0;
 }
 
-/* A mismatch leaves the handle as it was. */
 static bool has_poisoned(const cuda_signal_op *signal) {
-    return has_failed(signal) && signal->peers != NULL &&
-           __atomic_load_n(&signal->fault->code, __ATOMIC_ACQUIRE) != -(uint32_t)SYMMEM_MISMATCH;
+    return signal->peers != NULL && has_failed(signal) &&
+           cuda_fault_poisons(__atomic_load_n(&signal->fault->code, __ATOMIC_ACQUIRE));
 }
 
 /* For a launch: whether it has failed, and none of its operations is the cause. */

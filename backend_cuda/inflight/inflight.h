@@ -46,6 +46,13 @@ void cuda_watch_peers(const cuda_signal_op *signal);
 void cuda_watch_lost(const cuda_signal_op *signal);
 /* Builds the core's fault from what the kernel wrote, reports it to the core, and clears it. */
 symmem_status cuda_take_fault(const cuda_signal_op *signal, symmem_error_record *record_p);
+/* Whether a kernel that has left that code has poisoned its handle, as `poisons` in
+ * kernels/cuda/signal.cu. 0 is no failure. What every rank finds before anything is moved leaves
+ * the handle as it was. */
+static inline bool cuda_fault_poisons(uint32_t code) {
+    return code != 0 && code != -(uint32_t)SYMMEM_MISMATCH &&
+           code != -(uint32_t)SYMMEM_INVALID_ARGUMENT && code != -(uint32_t)SYMMEM_OUT_OF_RANGE;
+}
 /* The same, and keeps the record for the stream if it is the first one. */
 void cuda_check_fault(cuda_stream *stream, const cuda_signal_op *signal);
 /* For work that is over, or whose device is lost. Its fault will be freed, and is not written any

@@ -55,8 +55,7 @@ static uint32_t fault_code(const cuda_launch *launch) {
 /*
  * Returns the status of the call. A failure that one of its kernels reported is the cause. Kernels
  * after that, which have not begun, would have done nothing. The handle is poisoned in any case. A
- * MISMATCH does not poison it, but then the channel's next call would let the abandoned kernels
- * run.
+ * failure that does not poison it would let the abandoned kernels run with the channel's next call.
  */
 static symmem_status abandon(const cuda_launch *launch, uint64_t elapsed_ns) {
     const symmem_peers *peers = launch->signal.peers;
@@ -68,7 +67,7 @@ static symmem_status abandon(const cuda_launch *launch, uint64_t elapsed_ns) {
                                 .elapsed_ns = elapsed_ns};
     const uint32_t code = fault_code(launch);
     symmem_error_record record;
-    if (code == 0 || code == -(uint32_t)SYMMEM_MISMATCH)
+    if (!cuda_fault_poisons(code))
         peers->host->signal_failed(peers, &fault, NULL);
     return code == 0 ? SYMMEM_TIMEOUT : cuda_take_fault(&launch->signal, &record);
 }
@@ -130,12 +129,18 @@ CUresult cuda_launch_wait(cuda_instance *instance, int32_t device, cuda_launch *
     return CUDA_ERROR_NOT_READY;
 }
 
+/* A wait for a value has no channel. It may go on behind a reset, unless its call has given it up:
+ * then nobody would expect what it still reports. */
+static bool is_of(const cuda_signal_op *signal, const symmem_peers *peers, bool given_up) {
+    return signal->peers == peers && (signal->channel >= 0 || given_up);
+}
+
 /* Also for a launch of a graph with such operations. */
 static bool is_on(const cuda_pending *pending, const symmem_peers *peers) {
     const cuda_captured *held = pending->graph != NULL ? pending->graph->held : NULL;
-    while (held != NULL && held->signal.peers != peers)
+    while (held != NULL && !is_of(&held->signal, peers, false))
         held = held->next;
-    return pending->signal.peers == peers || held != NULL;
+    return is_of(&pending->signal, peers, pending->stream->given_up) || held != NULL;
 }
 
 /* The core knows the calls that succeeded, and has asked their streams. */

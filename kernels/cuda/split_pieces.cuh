@@ -24,14 +24,14 @@ __device__ void begin_own_parts(const symmem_cuda_splits_job &job, split_state *
         uint64_t sum = 0;
         for (uint32_t e = 0; e < job.experts; e++)
             sum += static_cast<uint64_t>(job.splits[p * job.experts + e]);
-        state->own_begin[p] = sum;
+        state->piece.own_begin[p] = sum;
     }
     __syncthreads();
     if (threadIdx.x == 0) {
         uint64_t at = 0;
         for (uint32_t p = 0; p < ranks && job.offsets == nullptr; p++) {
-            const uint64_t sum = state->own_begin[p];
-            state->own_begin[p] = at;
+            const uint64_t sum = state->piece.own_begin[p];
+            state->piece.own_begin[p] = at;
             at += sum;
         }
     }
@@ -51,7 +51,7 @@ __device__ split_piece piece_from(const symmem_cuda_splits_args &args, uint32_t 
 // The words of an arriving part of a piece: where it begins, and its rows.
 __device__ uint64_t *arriving(const symmem_cuda_splits_job &job, split_state *state, uint32_t rank,
                               uint32_t index) {
-    return state->words + 2 * (index * static_cast<uint32_t>(job.ranks) + rank);
+    return state->piece.parts + 2 * (index * static_cast<uint32_t>(job.ranks) + rank);
 }
 
 // Publishes a piece's parts, and reads those that come to this rank.
@@ -68,11 +68,11 @@ __device__ bool exchange_piece(const symmem_cuda_splits_args &args, split_state 
             const uint32_t number = placed ? expert * ranks + p : p * job.experts + expert;
             const uint64_t rows = valid ? static_cast<uint64_t>(job.splits[number]) : 0;
             const uint64_t begin =
-                placed ? static_cast<uint64_t>(job.offsets[number]) : state->own_begin[p];
+                placed ? static_cast<uint64_t>(job.offsets[number]) : state->piece.own_begin[p];
             table[2 * (i * ranks + p)] = job.base + begin * job.row_bytes;
             table[2 * (i * ranks + p) + 1] = rows;
             if (!placed)
-                state->own_begin[p] += rows;
+                state->piece.own_begin[p] += rows;
         }
     __syncthreads();
     if (!sync_ranks(args.signal, channel_sync_words(args.signal), &state->result, start_ns, false))
@@ -95,7 +95,7 @@ __device__ void count_piece(const symmem_cuda_splits_job &job, split_state *stat
         uint64_t sum = 0;
         for (uint32_t r = 0; r < static_cast<uint32_t>(job.ranks); r++) {
             const uint64_t rows = arriving(job, state, r, i)[1];
-            state->next[r] = symmem_cuda_add_capped(state->next[r], rows);
+            state->piece.next[r] = symmem_cuda_add_capped(state->piece.next[r], rows);
             sum = symmem_cuda_add_capped(sum, rows);
         }
         if (sum > 0)
@@ -115,9 +115,9 @@ __device__ void place_piece(const symmem_cuda_splits_job &job, split_state *stat
             const uint64_t *part = arriving(job, state, r, i);
             const uint64_t rows = part[1];
             const uint64_t place =
-                job.offsets != nullptr ? state->next[r] : symmem_cuda_add_capped(*at, sum);
+                job.offsets != nullptr ? state->piece.next[r] : symmem_cuda_add_capped(*at, sum);
             state->place[i * ranks + r] = place;
-            state->next[r] = symmem_cuda_add_capped(place, rows);
+            state->piece.next[r] = symmem_cuda_add_capped(place, rows);
             sum = symmem_cuda_add_capped(sum, rows);
             if (!symmem_cuda_part_can_be(&job, part[0], rows) ||
                 (rows > 0 && (place > job.out_rows || rows > job.out_rows - place)))
@@ -161,7 +161,7 @@ __device__ bool agree_on_splits(const symmem_cuda_splits_args &args, split_state
     if (threadIdx.x == 0)
         state->check = check_own_splits(job);
     for (uint32_t r = threadIdx.x; r < ranks; r += blockDim.x)
-        state->next[r] = 0;
+        state->piece.next[r] = 0;
     __syncthreads();
     const bool valid = state->check.fault == SYMMEM_CUDA_SPLIT_OK;
     begin_own_parts(job, state);
@@ -214,8 +214,8 @@ __device__ void run_splits_by_pieces(const symmem_cuda_splits_args &args, split_
     if (threadIdx.x == 0) { // the numbers of rows become places
         uint64_t place = 0;
         for (int32_t r = 0; r < job.ranks; r++) {
-            const uint64_t rows = state->next[r];
-            state->next[r] = place;
+            const uint64_t rows = state->piece.next[r];
+            state->piece.next[r] = place;
             place = symmem_cuda_add_capped(place, rows);
         }
     }

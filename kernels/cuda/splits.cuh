@@ -30,11 +30,15 @@ struct split_state {
     symmem_cuda_split_check check;
     int32_t wrong; // the rank that `check` is about, or -1
     bool going;
-    uint64_t words[SYMMEM_CUDA_SPLIT_SNAPSHOT]; // the tables of all ranks; or of some experts:
-                                                // where each part begins, and its rows
-    uint64_t place[SYMMEM_CUDA_MAX_RANKS];      // at which row of out each part begins
-    uint64_t next[SYMMEM_CUDA_MAX_RANKS];       // some experts at a time: of each rank's next part
-    uint64_t own_begin[SYMMEM_CUDA_MAX_RANKS];  // the same of this rank's input
+    uint64_t place[SYMMEM_CUDA_MAX_RANKS]; // at which row of out each part begins
+    union {
+        uint64_t words[SYMMEM_CUDA_SPLIT_SNAPSHOT];    // the tables of all ranks
+        struct {                                       // or, with some experts at a time:
+            uint64_t parts[SYMMEM_CUDA_PIECE_WORDS];   // where each part begins, and its rows
+            uint64_t next[SYMMEM_CUDA_MAX_RANKS];      // the row of each rank's next part
+            uint64_t own_begin[SYMMEM_CUDA_MAX_RANKS]; // the same of this rank's input
+        } piece;
+    };
 };
 
 __device__ uint64_t load_word(const uint64_t *word) {
@@ -274,9 +278,12 @@ __device__ uint64_t place_parts(const symmem_cuda_splits_job &job, split_state *
     return last;
 }
 
-// Called by all threads. Finds the first rank that is wrong. Returns false if a rank's fault is
-// none that there is.
-__device__ bool find_wrong(const symmem_cuda_splits_job &job, split_state *state) {
+// What every rank finds in the tables. UNREADABLE: a rank's fault is none that there is.
+enum split_verdict { SPLITS_RIGHT, SPLITS_WRONG, SPLITS_UNREADABLE };
+
+// Called by all threads. state->wrong is the first rank that is wrong. It may change once a thread
+// is back, so all take their verdict from it before.
+__device__ split_verdict find_wrong(const symmem_cuda_splits_job &job, split_state *state) {
     const uint32_t words = split_table_words(job);
     for (uint32_t r = threadIdx.x; r < static_cast<uint32_t>(job.ranks); r += blockDim.x) {
         uint64_t *header = state->words + r * words;
@@ -299,7 +306,12 @@ __device__ bool find_wrong(const symmem_cuda_splits_job &job, split_state *state
         }
     }
     __syncthreads();
-    return state->wrong < 0 || state->check.fault < SYMMEM_CUDA_SPLIT_FAULTS;
+    const split_verdict verdict = state->wrong < 0 ? SPLITS_RIGHT
+                                  : state->check.fault < SYMMEM_CUDA_SPLIT_FAULTS
+                                      ? SPLITS_WRONG
+                                      : SPLITS_UNREADABLE;
+    __syncthreads();
+    return verdict;
 }
 
 // Called by all threads. Returns whether every part that comes to this rank lies in its rank's
@@ -372,9 +384,9 @@ __device__ void run_splits_at_once(const symmem_cuda_splits_args &args, split_st
     if (!(args.way == SYMMEM_CUDA_SPLIT_LINES ? exchange_by_lines(args, state, start_ns)
                                               : exchange_by_tables(args, state, start_ns)))
         return;
-    const bool valid = find_wrong(job, state);
-    const bool right = valid && state->wrong < 0;
-    if (!valid || (right && !parts_can_be(job, state))) {
+    const split_verdict verdict = find_wrong(job, state);
+    const bool right = verdict == SPLITS_RIGHT;
+    if (verdict == SPLITS_UNREADABLE || (right && !parts_can_be(job, state))) {
         fail_corrupt_part(args, state);
         return;
     }

@@ -14,8 +14,11 @@
 
 #define SYMMEM_CUDA_SPLIT_THREADS 512
 #define SYMMEM_CUDA_SPLIT_HEADER 4
-/* Words of the tables of all ranks that a block can hold. */
-#define SYMMEM_CUDA_SPLIT_SNAPSHOT 2048
+/* Words of the tables of all ranks that a block can hold: eight ranks with 35 experts each. What
+ * the kernel has in shared memory takes less than the 48 KiB that need no leave. */
+#define SYMMEM_CUDA_SPLIT_SNAPSHOT 4608
+/* Words of the parts that come to a rank with the experts of one piece, one expert at least. */
+#define SYMMEM_CUDA_PIECE_WORDS (2 * SYMMEM_CUDA_MAX_RANKS)
 #define SYMMEM_CUDA_SPLIT_ITEM 2048 /* bytes that a warp moves at a time */
 
 /* How the ranks show each other their tables. It follows from values that are the same on all

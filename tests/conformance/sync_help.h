@@ -312,6 +312,13 @@ static inline void gate_open(struct gate *gate) {
     atomic_store_explicit(&gate->open, 1, memory_order_release);
 }
 
+static inline bool await_flag(atomic_int *flag, uint32_t limit_ms) {
+    uint64_t end_ms = tk_now_ms() + limit_ms;
+    while (!atomic_load(flag) && tk_now_ms() < end_ms)
+        tk_sleep_ms(1);
+    return atomic_load(flag) != 0;
+}
+
 /* --- streams --------------------------------------------------------------------------------- */
 
 #define STREAM_FN (SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN)

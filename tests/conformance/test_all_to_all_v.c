@@ -254,6 +254,40 @@ TK_TEST(all_to_all_v, each_launch_has_its_splits, "SM-SPLIT-05,SM-SPLIT-09,SM-CO
     }
 }
 
+/* The second launch is behind the first one already when that one's failure is found. */
+TK_TEST(all_to_all_v, launch_behind_a_wrong_one, "SM-SPLIT-09",
+        .needs = SPLITS | CAPTURE | SYMMEM_CAP_HOST_FN, .max_ranks = SPLIT_RANKS) {
+    struct split_case *x = split_begin(t, tk_world_group(t));
+    struct split_rank *own = &x->ranks[x->rank];
+    const size_t numbers = split_parts(x) * sizeof(int64_t);
+    uint64_t state = t->seed;
+    symmem_stream *stream = tk_stream(t);
+    struct gate gate = {0};
+    bool idle;
+    split_draw(x, &state, BELOW);
+    TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
+    TK_OK(t, split_run(x, stream));
+    symmem_graph *graph = tk_end_capture(t, stream);
+    const int64_t right = own->in[0][0];
+    if (x->rank == x->size - 1)
+        own->in[0][0] = -1;
+    split_load(t, x, 1);
+    own->in[0][0] = right;
+    TK_OK(t, symmem_graph_launch(graph, stream));
+    hold(t, stream, &gate);
+    TK_OK(t, symmem_copy(t->context, x->in_place, own->in[0], numbers, stream));
+    TK_OK(t, symmem_graph_launch(graph, stream));
+    TK_CHECK(t, await_flag(&gate.entered, LONG_MS));
+    TK_OK(t, symmem_stream_query(stream, &idle)); /* finds the first launch's failure */
+    gate_open(&gate);
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_stream_synchronize(stream, LONG_MS));
+    TK_EQ_INT(t, x->size - 1, last_record().failed_rank);
+    tk_synchronize(t, stream);
+    memcpy(split_model(x, x->in_place), own->in[0], numbers);
+    split_expect(t, x, "the launch behind");
+    TK_OK(t, symmem_barrier(x->handle, x->channel, LONG_MS, NULL));
+}
+
 /* --- what holds for all collectives ----------------------------------------------------------- */
 
 /* A rank that is done writes its input and splits again while another one has not begun to read. */

@@ -4,13 +4,6 @@
 #include "timeout_help.h"
 #include "work_after.h"
 
-static bool await_flag(atomic_int *flag, uint32_t limit_ms) {
-    uint64_t end_ms = tk_now_ms() + limit_ms;
-    while (!atomic_load(flag) && tk_now_ms() < end_ms)
-        tk_sleep_ms(1);
-    return atomic_load(flag) != 0;
-}
-
 /* Nothing is queued behind what runs. */
 TK_TEST(stream, running_work_is_no_idleness, "SM-STREAM-20", .needs = STREAM_FN, .max_ranks = 1) {
     symmem_stream *stream = tk_stream(t);

@@ -329,3 +329,15 @@ TK_TEST(wait_value, wide_writes, "SM-WAITVAL-15", .needs = VALUES, .max_ranks = 
     TK_FAILS(t, NOT_INITIALIZED, symmem_stream_write_value64(NULL, &tensor, 0, 1, NULL));
     tk_expect_data(t, handle, info.rank, 0, words, sizeof(words));
 }
+
+TK_TEST(wait_value, goes_on_behind_a_reset, "SM-WAITVAL-16", .needs = VALUES | SYMMEM_CAP_STREAMS,
+        .ranks = {2, 3}) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    const struct value_word word = {t, handle, t->rank, 16, false};
+    symmem_stream *stream = tk_stream(t);
+    TK_OK(t, value_wait(&word, SYMMEM_EQ, 7, t->rank, LONG_MS, stream));
+    TK_OK(t, symmem_handle_reset(handle, LONG_MS));
+    value_set(&word, 7);
+    tk_synchronize(t, stream);
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
+}

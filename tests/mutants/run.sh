@@ -190,6 +190,7 @@ targets_of() { # KINDS
         $2 ~ /unit$/ { need("only_cases") }
         $2 == "gpu_unit" && /nccl|late_ending/ { need("symmem_backend_nccl unit_fake_nccl_22907") }
         $2 == "fake" { need("symmem_backend_cuda fake_cuda fake_cublaslt") }
+        $2 == "fake" && /fake_cuda[.]suite/ { need("symmem-conformance") }
         $2 == "fake" && /nccl/ { need("symmem_backend_nccl unit_fake_nccl_22907") }
         $2 ~ /^(patch|tsan|decorator|contained)$/ { need("symmem-conformance symmem_backend_shm suite_plugin_reach") }
         $2 ~ /^(decorator|contained)$/ { need("mutants") }
