@@ -230,10 +230,9 @@ static symmem_status run(attempt *wait) {
 
 /* What this rank has put anywhere is there before it says so. */
 static symmem_status settle(const attempt *wait) {
-    const symmem_exec exec = {
-        .timeout_ms = wait->end_ns == 0 ? 0 : sm_remaining_ms(wait->end_ns, UINT32_MAX - 1)};
-    if (wait->end_ns != 0 && exec.timeout_ms == 0)
+    if (sm_expired(wait->end_ns))
         return SYMMEM_OK; /* the wait that comes next says it */
+    const symmem_exec exec = {.timeout_ms = sm_limit_ms(wait->end_ns)};
     symmem_status status = wait->context->backend->reach_quiet(wait->instance, wait->peers, &exec);
     return status == SYMMEM_OK ? status : fail_simply(wait, status, -1, 0);
 }
@@ -472,10 +471,9 @@ symmem_status sm_reach_quiet(symmem_context *context, const symmem_peers *peers,
                              const char *operation, uint64_t deadline_ns) {
     if (!context->backend->reach_quiet)
         return SYMMEM_OK;
-    const symmem_exec exec = {
-        .timeout_ms = deadline_ns == 0 ? 0 : sm_remaining_ms(deadline_ns, UINT32_MAX - 1)};
-    if (deadline_ns != 0 && exec.timeout_ms == 0)
+    if (sm_expired(deadline_ns))
         return SYMMEM_OK; /* the next exchange says it */
+    const symmem_exec exec = {.timeout_ms = sm_limit_ms(deadline_ns)};
     symmem_status status = context->backend->reach_quiet(context->instance, peers, &exec);
     return status == SYMMEM_OK ? status
                                : sm_backend_failed(context, status, operation, "reach_quiet");
