@@ -9,6 +9,7 @@
 #include "unit.h"
 #include "last_record.h"
 
+#include <sys/resource.h>
 #include <time.h>
 
 enum { GAVE_UP = 1, FINALIZED, CONTRADICTED, DESTROYED, REMARKED }; /* as in session_cause.c */
@@ -165,6 +166,43 @@ TEST("why a rank went") {
     expect_appended(SM_IPC_REMARK, REMARKED, 0, NULL);
 }
 
+/* A loss that the record shares with the note: the note's ranks are added, but for this one. */
+static int look_who_ended(test_rank *self, const plan *p) {
+    symmem_error_record record;
+    memset(&record, 0, sizeof(record));
+    record.status = p->own;
+    record.failed_rank = p->failed_rank;
+    record.missing[0] = p->missing;
+    sm_session_explain(self->session, p->named, &record);
+    EXPECT(record.missing[0] == p->wanted_missing);
+    EXPECT(record.failed_rank == p->wanted_rank);
+    return 0;
+}
+
+static void expect_named(symmem_status own, sm_verdict said_, int32_t wanted_rank,
+                         uint64_t wanted_missing) {
+    const note sent = {SM_IPC_GAVE_UP, FINALIZED, 1, said_};
+    run(3, (plan){.sent = sent,
+                  .look = look_who_ended,
+                  .named = -1,
+                  .own = own,
+                  .failed_rank = 1,
+                  .missing = 2,
+                  .wanted_rank = wanted_rank,
+                  .wanted_missing = wanted_missing});
+}
+
+TEST("who ended before the peer left") {
+    const symmem_status lost = SYMMEM_PEER_LOST, poisoned = SYMMEM_POISONED;
+    expect_named(lost, verdict(lost, 2, 4), 2, 6);
+    expect_named(lost, verdict(lost, 0, 5), 1, 6); /* this rank lives */
+    expect_named(poisoned, verdict(lost, 2, 4), 1, 6);
+    expect_named(lost, verdict(poisoned, 2, 4), 2, 6);
+    expect_named(lost, verdict(lost, 2, 0), 1, 2);
+    expect_named(lost, verdict(SYMMEM_TIMEOUT, 2, 4), 1, 2);
+    expect_named(SYMMEM_TIMEOUT, verdict(lost, 2, 4), 1, 2);
+}
+
 TEST("a remark is of whom the record names") {
     note sent = {SM_IPC_REMARK, REMARKED, 1, verdict(SYMMEM_NO_SPACE, -1, 0)};
     plan p = {.sent = sent, .look = look_explained, .named = -1, .failed_rank = -1};
@@ -235,6 +273,37 @@ TEST("what was first counts") {
     expect_taken(late, 12, verdict(late, 2, 0), late, -1, 12, "ranks 2, 3 did not arrive");
     expect_taken(late, 2, verdict(late, -1, 0), late, 1, 0, "rank 1: what they say");
     expect_taken(late, 4, verdict(lost, 2, 4), lost, 2, 4, "what they say");
+    expect_taken(lost, 2, verdict(late, -1, 1), lost, 1, 2, "did not arrive");
+}
+
+/* The cause of the peer that this rank has followed, once its note is no more. */
+static int look_recalled(test_rank *self, const plan *p) {
+    sm_session_keep_cause(self->session);
+    EXPECT(self->session->left_by == 1);
+    sm_ipc_destroy(self->session->ipc);
+    self->session->ipc = NULL;
+    return look_given_up(self, p);
+}
+
+static void expect_recalled(uint64_t missing, sm_verdict said_, symmem_status wanted,
+                            int32_t wanted_rank, uint64_t wanted_missing, const char *text) {
+    const note sent = {SM_IPC_GAVE_UP, GAVE_UP, 1, said_};
+    run(4, (plan){.sent = sent,
+                  .look = look_recalled,
+                  .own = SYMMEM_TIMEOUT,
+                  .missing = missing,
+                  .failed_rank = -1,
+                  .wanted = wanted,
+                  .wanted_rank = wanted_rank,
+                  .wanted_missing = wanted_missing,
+                  .text = text});
+}
+
+TEST("why a peer left that is missing now") {
+    const symmem_status late = SYMMEM_TIMEOUT, full = SYMMEM_NO_SPACE;
+    expect_recalled(2, verdict(full, -1, 0), full, 1, 0, "rank 1: what they say");
+    expect_recalled(2, verdict(late, 2, 4), late, 2, 4, "what they say");
+    expect_recalled(4, verdict(full, -1, 0), late, 2, 4, "rank 2 did not arrive");
 }
 
 TEST("what is no hearsay stays") {
@@ -257,6 +326,50 @@ TEST("what is no hearsay stays") {
     p.wanted_rank = -1;
     p.text = "; rank 1 finalized after LIMIT";
     run(2, p);
+    p.own = p.wanted = SYMMEM_PEER_LOST;
+    run(2, p);
+}
+
+/* A record has the numbers of its own group. What cannot be this group's is not sent as such. */
+static int look_remarked(test_rank *self, const plan *p) {
+    symmem_error_record record;
+    memset(&record, 0, sizeof(record));
+    record.failed_rank = 1;
+    await_counter(&said, 2);
+    sm_session_explain(self->session, -1, &record);
+    EXPECT(strstr(record.message, "; rank 1 failed with LIMIT in op: no room") != NULL);
+    return 0;
+}
+
+static int body_remarks(test_rank *self) {
+    static const plan nothing;
+    symmem_error_record record;
+    int result = 0;
+    EXPECT(sm_session_ensure(self->session, "op", sm_deadline_ns(10000)) == SYMMEM_OK);
+    if (self->rank == 1) {
+        (void)sm_fail(SYMMEM_LIMIT, "op", "step", "no room");
+        (void)sm_error_get(&record);
+        sm_copy_text(record.group, sizeof(record.group), "test");
+        record.failed_rank = self->world_size; /* of no rank of the group */
+        sm_session_remark(self->session, &record);
+        atomic_store(&said, 2);
+    } else {
+        result = look_remarked(self, &nothing);
+        atomic_store(&heard, 1);
+    }
+    await_counter(&heard, 1);
+    return result;
+}
+
+TEST("a record of other numbers") {
+    symmem_store *store = NULL;
+    test_rank ranks[2];
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+    atomic_store(&said, 0);
+    atomic_store(&heard, 0);
+    prepare_ranks(ranks, 2, store, body_remarks, NULL);
+    CU_ASSERT_TRUE(run_threads(ranks, 2));
+    symmem_store_close(store);
 }
 
 /* --- without peers ------------------------------------------------------------------------------
@@ -274,11 +387,24 @@ static int body_down(test_rank *self) {
     symmem_clear_error();
     sm_session_tell_end(self->session, true); /* nothing has failed */
     EXPECT(self->session->ipc == NULL);
+    EXPECT(!sm_session_has_given_up(self->session, 0));
     (void)sm_fail(SYMMEM_LIMIT, "op", "step", "nothing is left");
+    struct rlimit all, none; /* no socket to tell anybody from */
+    EXPECT(getrlimit(RLIMIT_NOFILE, &all) == 0);
+    none = (struct rlimit){.rlim_cur = 0, .rlim_max = all.rlim_max};
+    EXPECT(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    sm_session_tell_end(self->session, true);
+    EXPECT(setrlimit(RLIMIT_NOFILE, &all) == 0);
+    EXPECT(self->session->ipc == NULL);
+    EXPECT(last_record().status == SYMMEM_LIMIT);
+    EXPECT(strcmp(last_record().message, "nothing is left") == 0);
     sm_session_tell_end(self->session, true);
     EXPECT((self->session->ipc != NULL) == (self->world_size > 1));
     EXPECT(last_record().status == SYMMEM_LIMIT);
     sm_session_remark(self->session, &record); /* a socket, and no session */
+    const sm_ipc *const first = self->session->ipc;
+    sm_session_tell_end(self->session, false);
+    EXPECT(self->session->ipc == first);
     return 0;
 }
 
@@ -362,6 +488,19 @@ static int body_stands(test_rank *self) {
     EXPECT(sm_session_stood(self->session, &call, 1, &join) == SYMMEM_OK);
     join = left_by(self, &self->identity, 30); /* it lives */
     EXPECT(sm_session_stood(self->session, &call, 1, &join) == SYMMEM_OK);
+    /* This rank took its place over from a process of an earlier job: so may the other one's. */
+    sm_member own;
+    memset(&own, 0, sizeof(own));
+    own.identity = self->identity;
+    own.took_over = 1;
+    own.published_ns = sm_since_boot_ns();
+    self->session->config.member = &own;
+    join = left_by(self, &ended, 30);
+    join.made_ns = 0;
+    EXPECT(sm_session_stood(self->session, &call, 1, &join) == SYMMEM_OK);
+    sm_liveness_learn(self->liveness, 1, &ended); /* this job's, as this rank knows */
+    EXPECT(sm_session_stood(self->session, &call, 1, &join) == SYMMEM_MISMATCH);
+    self->session->config.member = NULL;
     return 0;
 }
 
