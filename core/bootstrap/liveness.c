@@ -532,9 +532,8 @@ bool sm_liveness_is_known_gone(sm_liveness *liveness, int32_t rank, const sm_ide
         return false;
     const watched *entry = &liveness->ranks[rank];
     pthread_mutex_lock(&liveness->mutex);
-    const bool is_known =
-        entry->gone &&
-        (identity == NULL || memcmp(&entry->identity, identity, sizeof(*identity)) == 0);
+    const bool is_known = entry->gone && (identity == NULL || memcmp(&entry->identity, identity,
+                                                                     sizeof(*identity)) == 0);
     pthread_mutex_unlock(&liveness->mutex);
     return is_known;
 }

@@ -238,9 +238,12 @@ TEST("the library's folder") {
     *strrchr(own, '/') = '\0';
     const struct {
         const char *linker, *maps, *folder;
-    } rows[] = {{NULL, here, "/the/folder,"},           {"relative", all, "/the/folder,"},
-                {"/nonexistent/x", all, "/the/folder,"}, {"relative", long_name, unknown},
-                {"relative", "2-3 rw-p 0\n", unknown},  {"relative", "", unknown},
+    } rows[] = {{NULL, here, "/the/folder,"},
+                {"relative", all, "/the/folder,"},
+                {"/nonexistent/x", all, "/the/folder,"},
+                {"relative", long_name, unknown},
+                {"relative", "2-3 rw-p 0\n", unknown},
+                {"relative", "", unknown},
                 {"/proc/self/exe", "", own}};
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         linker_name = rows[i].linker;

@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
-static uid_t claimed_uid; /* 0: the true one */
+static uid_t claimed_uid;                                    /* 0: the true one */
 static int asks_fail, looks_fail, takes_fail, connects_fail; /* so many of the next calls */
 static int error_of_looks = ENOMEM, error_of_takes;
 static ssize_t most_seen; /* of a message's beginning; 0: all */

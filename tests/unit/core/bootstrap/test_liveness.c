@@ -276,8 +276,8 @@ TEST("odd identities") {
     sm_liveness_destroy(liveness);
 }
 
-/* A thread that was kept from a processor after its glance does not try the socket of a process that
- * has ended since. */
+/* A thread that was kept from a processor after its glance does not try the socket of a process
+ * that has ended since. */
 TEST("an end after the glance") {
     process it = start(NULL);
     sm_liveness *liveness = watch(&it);
