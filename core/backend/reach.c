@@ -164,14 +164,32 @@ static bool all_are_there(const attempt *wait) {
     return true;
 }
 
+static void progress(const attempt *wait) {
+    if (wait->context->backend->reach_progress)
+        wait->context->backend->reach_progress(wait->instance);
+}
+
+/* Whether the rank has not done its part. PEER_LOST: and never will. What it did before it ended
+ * may have come while this rank looked whether it has ended. */
+static bool is_missing(const attempt *wait, int32_t rank, symmem_status status) {
+    const symmem_peers *peers = wait->peers;
+    if (wait->is_there(wait, rank))
+        return false;
+    if (status != SYMMEM_PEER_LOST)
+        return true;
+    if (peers->host->peer_state(peers, rank) != SYMMEM_PEER_GONE)
+        return false;
+    progress(wait);
+    return !wait->is_there(wait, rank);
+}
+
 /* Names the missing ranks: those that have ended, or else all. */
 static symmem_status fail_missing(const attempt *wait, symmem_status status) {
     const symmem_peers *peers = wait->peers;
     symmem_fault fault = {.status = status, .failed_rank = -1};
     int32_t count = 0;
     for (int32_t r = 0; r < peers->world_size; r++) {
-        if (!concerns(wait, r) || wait->is_there(wait, r) ||
-            (status == SYMMEM_PEER_LOST && peers->host->peer_state(peers, r) != SYMMEM_PEER_GONE))
+        if (!concerns(wait, r) || !is_missing(wait, r, status))
             continue;
         fault.missing[r / 64] |= 1ull << (r % 64);
         fault.failed_rank = count++ == 0 ? r : -1;
@@ -210,8 +228,7 @@ static symmem_status look(attempt *wait) {
 }
 
 static void pause_wait(const attempt *wait, uint32_t turns) {
-    if (wait->context->backend->reach_progress)
-        wait->context->backend->reach_progress(wait->instance);
+    progress(wait);
     if (turns < YIELDS)
         (void)sched_yield();
     else
