@@ -39,8 +39,7 @@
 
 /* Returns the bytes of memory available without swapping, or UINT64_MAX if that is not known. */
 static uint64_t available_bytes(const char *root, char path[PATH_MAX]) {
-    if (snprintf(path, PATH_MAX, "%s/proc/meminfo", root) >= PATH_MAX)
-        return UINT64_MAX;
+    (void)snprintf(path, PATH_MAX, "%s/proc/meminfo", root);
     FILE *file = fopen(path, "re");
     if (!file)
         return UINT64_MAX;
@@ -123,18 +122,17 @@ typedef enum holder { OWN_USERS, OTHER_USERS, UNKNOWN } holder;
 static holder user_of_process(shm_reservation *reservation, long pid) {
     char *path = reservation->memory.path;
     struct stat about;
-    const int bytes = snprintf(path, PATH_MAX, "%s/proc/%ld", reservation->instance->root, pid);
-    const bool is_own =
-        bytes < PATH_MAX && pid > 0 && stat(path, &about) == 0 && about.st_uid == geteuid();
+    (void)snprintf(path, PATH_MAX, "%s/proc/%ld", reservation->instance->root, pid);
+    const bool is_own = pid > 0 && stat(path, &about) == 0 && about.st_uid == geteuid();
     return is_own ? OWN_USERS : OTHER_USERS;
 }
 
 static holder holder_of(shm_reservation *reservation, int fd) {
     char line[256], *path = reservation->memory.path;
     struct stat about;
-    if (fstat(fd, &about) != 0 ||
-        snprintf(path, PATH_MAX, "%s/proc/locks", reservation->instance->root) >= PATH_MAX)
+    if (fstat(fd, &about) != 0)
         return UNKNOWN;
+    (void)snprintf(path, PATH_MAX, "%s/proc/locks", reservation->instance->root);
     FILE *locks = fopen(path, "re");
     if (!locks)
         return UNKNOWN;

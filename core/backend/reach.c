@@ -164,14 +164,32 @@ static bool all_are_there(const attempt *wait) {
     return true;
 }
 
+static void progress(const attempt *wait) {
+    if (wait->context->backend->reach_progress)
+        wait->context->backend->reach_progress(wait->instance);
+}
+
+/* Whether the rank has not done its part. PEER_LOST: and never will. What it did before it ended
+ * may have come while this rank looked whether it has ended. */
+static bool is_missing(const attempt *wait, int32_t rank, symmem_status status) {
+    const symmem_peers *peers = wait->peers;
+    if (wait->is_there(wait, rank))
+        return false;
+    if (status != SYMMEM_PEER_LOST)
+        return true;
+    if (peers->host->peer_state(peers, rank) != SYMMEM_PEER_GONE)
+        return false;
+    progress(wait);
+    return !wait->is_there(wait, rank);
+}
+
 /* Names the missing ranks: those that have ended, or else all. */
 static symmem_status fail_missing(const attempt *wait, symmem_status status) {
     const symmem_peers *peers = wait->peers;
     symmem_fault fault = {.status = status, .failed_rank = -1};
     int32_t count = 0;
     for (int32_t r = 0; r < peers->world_size; r++) {
-        if (!concerns(wait, r) || wait->is_there(wait, r) ||
-            (status == SYMMEM_PEER_LOST && peers->host->peer_state(peers, r) != SYMMEM_PEER_GONE))
+        if (!concerns(wait, r) || !is_missing(wait, r, status))
             continue;
         fault.missing[r / 64] |= 1ull << (r % 64);
         fault.failed_rank = count++ == 0 ? r : -1;
@@ -210,8 +228,7 @@ static symmem_status look(attempt *wait) {
 }
 
 static void pause_wait(const attempt *wait, uint32_t turns) {
-    if (wait->context->backend->reach_progress)
-        wait->context->backend->reach_progress(wait->instance);
+    progress(wait);
     if (turns < YIELDS)
         (void)sched_yield();
     else
@@ -230,10 +247,9 @@ static symmem_status run(attempt *wait) {
 
 /* What this rank has put anywhere is there before it says so. */
 static symmem_status settle(const attempt *wait) {
-    const symmem_exec exec = {
-        .timeout_ms = wait->end_ns == 0 ? 0 : sm_remaining_ms(wait->end_ns, UINT32_MAX - 1)};
-    if (wait->end_ns != 0 && exec.timeout_ms == 0)
+    if (sm_expired(wait->end_ns))
         return SYMMEM_OK; /* the wait that comes next says it */
+    const symmem_exec exec = {.timeout_ms = sm_limit_ms(wait->end_ns)};
     symmem_status status = wait->context->backend->reach_quiet(wait->instance, wait->peers, &exec);
     return status == SYMMEM_OK ? status : fail_simply(wait, status, -1, 0);
 }
@@ -472,10 +488,9 @@ symmem_status sm_reach_quiet(symmem_context *context, const symmem_peers *peers,
                              const char *operation, uint64_t deadline_ns) {
     if (!context->backend->reach_quiet)
         return SYMMEM_OK;
-    const symmem_exec exec = {
-        .timeout_ms = deadline_ns == 0 ? 0 : sm_remaining_ms(deadline_ns, UINT32_MAX - 1)};
-    if (deadline_ns != 0 && exec.timeout_ms == 0)
+    if (sm_expired(deadline_ns))
         return SYMMEM_OK; /* the next exchange says it */
+    const symmem_exec exec = {.timeout_ms = sm_limit_ms(deadline_ns)};
     symmem_status status = context->backend->reach_quiet(context->instance, peers, &exec);
     return status == SYMMEM_OK ? status
                                : sm_backend_failed(context, status, operation, "reach_quiet");

@@ -28,14 +28,8 @@ typedef struct operation {
 
 /* --- parts ---------------------------------------------------------------------------------- */
 
-static uint32_t left_ms(const operation *work) {
-    /* What is over need not wait: it has a moment to pass. */
-    const uint32_t left = work->end_ns == 0 ? 0 : sm_remaining_ms(work->end_ns, UINT32_MAX - 1);
-    return work->end_ns != 0 && left == 0 ? 1 : left;
-}
-
 static symmem_exec exec_of(const operation *work) {
-    return (symmem_exec){.timeout_ms = left_ms(work), .operation = work->call->name};
+    return (symmem_exec){.timeout_ms = sm_limit_ms(work->end_ns), .operation = work->call->name};
 }
 
 static symmem_status meet(operation *work) {
@@ -289,11 +283,12 @@ static symmem_status collective_apart(void *instance, const symmem_peers *peers,
                       .end_ns = sm_deadline_ns(exec->timeout_ms),
                       .element = symmem_dtype_size(call->dtype),
                       .id = exec->call};
-    if (reduces)
+    if (reduces) {
         work.stage = malloc(((size_t)peers->world_size + 1) * STAGE_BYTES);
-    if (reduces && work.stage == NULL)
-        return sm_context_fail(context, SYMMEM_OUT_OF_MEMORY, call->name, "",
-                               "no memory for the elements of %d ranks", peers->world_size);
+        if (work.stage == NULL)
+            return sm_context_fail(context, SYMMEM_OUT_OF_MEMORY, call->name, "",
+                                   "no memory for the elements of %d ranks", peers->world_size);
+    }
     symmem_status status = run_kind(&work);
     free(work.stage);
     return status;

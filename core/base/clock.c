@@ -66,6 +66,13 @@ uint32_t sm_remaining_ms(uint64_t deadline_ns, uint32_t cap_ms) {
     return left_ms < cap_ms ? (uint32_t)left_ms : cap_ms;
 }
 
+uint32_t sm_limit_ms(uint64_t deadline_ns) {
+    if (deadline_ns == 0)
+        return 0;
+    const uint32_t left_ms = sm_remaining_ms(deadline_ns, UINT32_MAX - 1);
+    return left_ms > 0 ? left_ms : 1;
+}
+
 static struct timespec to_timespec(uint64_t ns) {
     return (struct timespec){.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
 }

@@ -31,6 +31,9 @@ uint64_t sm_deadline_ns(uint32_t timeout_ms);
 bool sm_expired(uint64_t deadline_ns);
 /* Milliseconds left, at least 1, at most `cap_ms`; `cap_ms` if there is no deadline. 0: expired. */
 uint32_t sm_remaining_ms(uint64_t deadline_ns, uint32_t cap_ms);
+/* The limit of a part of a call: milliseconds left, at least 1; 0 (none) if there is no deadline.
+ */
+uint32_t sm_limit_ms(uint64_t deadline_ns);
 void sm_sleep_ns(uint64_t ns);
 int sm_cond_init(pthread_cond_t *condition);
 /* Waits until the condition is signaled; may return earlier for no reason. Returns false if

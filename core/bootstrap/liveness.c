@@ -124,8 +124,12 @@ void sm_liveness_destroy(sm_liveness *liveness) {
     free(liveness);
 }
 
+static bool is_rank(const sm_liveness *liveness, int32_t rank) {
+    return rank >= 0 && rank < liveness->world_size;
+}
+
 void sm_liveness_learn(sm_liveness *liveness, int32_t rank, const sm_identity *identity) {
-    if (rank < 0 || rank >= liveness->world_size)
+    if (!is_rank(liveness, rank))
         return;
     watched *entry = &liveness->ranks[rank];
     pthread_mutex_lock(&liveness->mutex);
@@ -137,7 +141,7 @@ void sm_liveness_learn(sm_liveness *liveness, int32_t rank, const sm_identity *i
 }
 
 bool sm_liveness_knows(sm_liveness *liveness, int32_t rank) {
-    if (rank < 0 || rank >= liveness->world_size)
+    if (!is_rank(liveness, rank))
         return false;
     pthread_mutex_lock(&liveness->mutex);
     bool known = liveness->ranks[rank].known;
@@ -341,18 +345,24 @@ static int32_t known_owner(const sm_liveness *liveness, const char *file_name) {
 }
 
 /* First the rank that is known to have the file: the others' keys are many to read in time. */
+static bool mark_owner(const sm_liveness *liveness, const char *file_name) {
+    const uint64_t end_ns = machine_ns() + MARK_NS;
+    const int32_t owner = known_owner(liveness, file_name);
+    bool is_done = owner >= 0 && mark_ended(liveness, owner, file_name);
+    for (int32_t rank = 0; rank < liveness->world_size && !is_done; rank++) {
+        if (rank >= MARK_LOOKS && machine_ns() >= end_ns)
+            return false;
+        is_done = mark_ended(liveness, rank, file_name);
+    }
+    return is_done;
+}
+
 bool sm_liveness_mark_ended(sm_liveness *liveness, const char *file_name) {
     if (liveness == NULL)
         return false;
     SM_ATTEMPT(marking);
-    const uint64_t end_ns = machine_ns() + MARK_NS;
     pthread_mutex_lock(&liveness->mutex);
-    const int32_t owner = known_owner(liveness, file_name);
-    bool is_done = owner >= 0 && liveness->store != NULL && mark_ended(liveness, owner, file_name);
-    for (int32_t rank = 0; rank < liveness->world_size && liveness->store != NULL && !is_done &&
-                           (rank < MARK_LOOKS || machine_ns() < end_ns);
-         rank++)
-        is_done = mark_ended(liveness, rank, file_name);
+    const bool is_done = liveness->store != NULL && mark_owner(liveness, file_name);
     pthread_mutex_unlock(&liveness->mutex);
     return is_done;
 }
@@ -443,7 +453,7 @@ static bool is_gone(sm_liveness *liveness, int32_t rank, watched *entry, bool is
 }
 
 static symmem_peer_state known_state(sm_liveness *liveness, int32_t rank, bool is_seen) {
-    if (rank < 0 || rank >= liveness->world_size)
+    if (!is_rank(liveness, rank))
         return SYMMEM_PEER_ALIVE;
     pthread_mutex_lock(&liveness->mutex);
     bool gone = is_gone(liveness, rank, &liveness->ranks[rank], is_seen);
@@ -472,7 +482,7 @@ static bool is_gone_now(sm_liveness *liveness, int32_t rank, const sm_identity *
  * reads an old entry of the store. */
 static symmem_peer_state state_of(sm_liveness *liveness, int32_t rank, const sm_identity *identity,
                                   bool is_seen) {
-    if (rank < 0 || rank >= liveness->world_size)
+    if (!is_rank(liveness, rank))
         return SYMMEM_PEER_ALIVE;
     watched *entry = &liveness->ranks[rank];
     pthread_mutex_lock(&liveness->mutex);
@@ -496,12 +506,12 @@ symmem_peer_state sm_liveness_seen_of(sm_liveness *liveness, int32_t rank,
 
 symmem_peer_state sm_liveness_glanced_of(sm_liveness *liveness, int32_t rank,
                                          const sm_identity *identity) {
-    if (rank < 0 || rank >= liveness->world_size)
+    if (!is_rank(liveness, rank))
         return SYMMEM_PEER_ALIVE;
     const watched *entry = &liveness->ranks[rank];
     pthread_mutex_lock(&liveness->mutex);
-    const bool is_held = entry->known && !entry->gone && entry->pidfd >= 0 &&
-                         memcmp(&entry->identity, identity, sizeof(*identity)) == 0;
+    const bool is_held =
+        entry->pidfd >= 0 && memcmp(&entry->identity, identity, sizeof(*identity)) == 0;
     pthread_mutex_unlock(&liveness->mutex);
     return is_held ? SYMMEM_PEER_ALIVE : state_of(liveness, rank, identity, true);
 }
@@ -518,13 +528,12 @@ static void note_ends(sm_liveness *liveness, const struct pollfd *held, const in
 }
 
 bool sm_liveness_is_known_gone(sm_liveness *liveness, int32_t rank, const sm_identity *identity) {
-    if (rank < 0 || rank >= liveness->world_size)
+    if (!is_rank(liveness, rank))
         return false;
     const watched *entry = &liveness->ranks[rank];
     pthread_mutex_lock(&liveness->mutex);
-    const bool is_known =
-        entry->gone && entry->known &&
-        (identity == NULL || memcmp(&entry->identity, identity, sizeof(*identity)) == 0);
+    const bool is_known = entry->gone && (identity == NULL || memcmp(&entry->identity, identity,
+                                                                     sizeof(*identity)) == 0);
     pthread_mutex_unlock(&liveness->mutex);
     return is_known;
 }
@@ -571,7 +580,7 @@ bool sm_liveness_is_ending(sm_liveness *liveness, const sm_identity *identity) {
 }
 
 bool sm_liveness_sees(sm_liveness *liveness, int32_t rank) {
-    if (liveness == NULL || rank < 0 || rank >= liveness->world_size)
+    if (liveness == NULL || !is_rank(liveness, rank))
         return false;
     watched *entry = &liveness->ranks[rank];
     pthread_mutex_lock(&liveness->mutex);

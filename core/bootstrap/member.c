@@ -419,10 +419,10 @@ static bool goes_on(const sm_identity *own, const sm_identity *other) {
 
 bool sm_member_may_be_earlier(const sm_identity *own, sm_trace trace) {
     const long ticks = sysconf(_SC_CLK_TCK);
-    if (own->start_time == 0 || ticks <= 0 || !are_comparable(own, trace.identity))
+    if (own->start_time == 0 || !are_comparable(own, trace.identity))
         return true;
     /* The start time is rounded down, by at most one tick. */
-    const uint64_t tick_ns = 1000000000u / (uint64_t)ticks;
+    const uint64_t tick_ns = 1000000000u / (uint64_t)(ticks > 0 ? ticks : 1);
     return trace.made_ns <= (own->start_time + 1) * tick_ns ||
            trace.made_ns <= atomic_load_explicit(&last_end_ns, memory_order_relaxed) ||
            goes_on(own, trace.identity);

@@ -309,10 +309,10 @@ static symmem_status root_exchange(sm_session *session, const sm_call *call, uin
         status = root_gather(session, call, sequence, count, fds_p, served);
     if (status == SYMMEM_OK)
         status = root_spread(session, call, sequence, fds_p, total, served);
-    if (status == SYMMEM_OK)
+    if (status == SYMMEM_OK || !worth_telling(status))
         return status;
     sm_ipc_tag tag = tag_of(session, sequence, 0, KIND_SPREAD);
-    for (int32_t rank = 1; rank < session->config.world_size && worth_telling(status); rank++)
+    for (int32_t rank = 1; rank < session->config.world_size; rank++)
         if (served[rank])
             send_refusal(session, rank, &tag);
     return status;
@@ -416,7 +416,9 @@ static symmem_status broadcast_send(sm_session *session, const sm_call *call, co
             status = sm_session_point(session, call, "ipc.send.after");
         }
     }
-    for (; rank < session->config.world_size && worth_telling(status); rank++)
+    if (!worth_telling(status))
+        return status;
+    for (; rank < session->config.world_size; rank++)
         if (rank != session->config.rank)
             send_refusal(session, rank, tag);
     return status;

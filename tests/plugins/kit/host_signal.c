@@ -61,18 +61,18 @@ static void poison(void *instance, const symmem_peers *peers) {
 
 /* --- waits ----------------------------------------------------------------------------------- */
 
-typedef enum attempt_kind { BARRIER, PUT, TAKE } attempt_kind;
+typedef enum wait_kind { BARRIER, PUT, TAKE } wait_kind;
 
 typedef struct attempt {
     const symmem_peers *peers;
-    attempt_kind kind;
+    wait_kind kind;
     int32_t rank, row; /* rank: the one peer it is about; BARRIER: -1, all others */
     uint32_t number;   /* of a BARRIER's round */
     uint64_t begin_ns, limit_ns;
     const char *operation;
 } attempt;
 
-static attempt begin(const symmem_peers *peers, attempt_kind kind, int32_t rank, int32_t row,
+static attempt begin(const symmem_peers *peers, wait_kind kind, int32_t rank, int32_t row,
                      const symmem_exec *exec) {
     static const char *const names[] = {"barrier", "put_signal", "wait_signal"};
     return (attempt){.peers = peers,

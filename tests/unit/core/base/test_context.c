@@ -4,6 +4,10 @@
 #include "stream/channel.h"
 #include "last_record.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 static const char *const variables[] = {"RANK",
                                         "PMIX_RANK",
                                         "OMPI_COMM_WORLD_RANK",
@@ -170,6 +174,47 @@ TEST("nothing said") {
     expect_refused(&options, SYMMEM_INVALID_ARGUMENT); /* no store */
     unsetenv("SYMMEM_STORE");
     unsetenv("SYMMEM_ALL_REDUCE_TABLE");
+}
+
+static char logged[1024];
+static void keep_line(void *arg, const char *line) {
+    (void)arg;
+    (void)snprintf(logged, sizeof(logged), "%s", line);
+}
+
+/* A store that nobody named is said to the log, if there is one. */
+TEST("which store was chosen") {
+    static const struct {
+        bool has_log, is_named, says;
+    } rows[] = {{true, false, true}, {true, true, false}, {false, false, false}};
+    struct sockaddr_in nobody = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof(nobody);
+    char port[16], wanted[96], named[96];
+    clear_environment();
+    /* A port that is taken, and at which nobody listens. */
+    const int taken = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CU_ASSERT_EQUAL_FATAL(bind(taken, (const struct sockaddr *)&nobody, sizeof(nobody)), 0);
+    CU_ASSERT_EQUAL_FATAL(getsockname(taken, (struct sockaddr *)&nobody, &bytes), 0);
+    snprintf(port, sizeof(port), "%d", ntohs(nobody.sin_port) - 1);
+    snprintf(named, sizeof(named), "tcp://127.0.0.1:%d/word", ntohs(nobody.sin_port));
+    snprintf(wanted, sizeof(wanted), "the ranks share the store tcp://127.0.0.1:%d: of MASTER_ADDR",
+             ntohs(nobody.sin_port));
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        symmem_context_options options = world_of(1, 2);
+        options.default_timeout_ms = 30;
+        options.log = rows[i].has_log ? keep_line : NULL;
+        logged[0] = '\0';
+        setenv("MASTER_ADDR", "127.0.0.1", 1);
+        setenv("MASTER_PORT", port, 1);
+        if (rows[i].is_named)
+            setenv("SYMMEM_STORE", named, 1);
+        expect_refused(&options, SYMMEM_TIMEOUT);
+        CU_ASSERT_EQUAL(strstr(logged, wanted) != NULL, rows[i].says);
+        unsetenv("SYMMEM_STORE");
+    }
+    unsetenv("MASTER_ADDR");
+    unsetenv("MASTER_PORT");
+    close(taken);
 }
 
 /* The values that the named launcher lacks are reported. Any launcher may give the local rank. */

@@ -8,6 +8,8 @@
 #include "backend/loader.h"
 #include "backend/registry.h"
 
+#include <dlfcn.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <sys/resource.h>
 
@@ -173,6 +175,85 @@ TEST("searching") {
     CU_ASSERT_PTR_NOT_NULL(strstr(last_record().message, own));
     unsetenv("FAKE_PLUGIN_NAME");
     unit_end(context);
+}
+
+/* What this process may open, what its maps say, and what the linker knows of its code's file. */
+static int error_of_open;
+static const char *maps;
+static const char *linker_name = "as it is";
+
+int __real_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...) {
+    errno = error_of_open;
+    return error_of_open != 0 ? -1 : __real_open(path, flags, 0600);
+}
+
+FILE *__real_fopen(const char *path, const char *mode);
+FILE *__wrap_fopen(const char *path, const char *mode);
+FILE *__wrap_fopen(const char *path, const char *mode) {
+    if (maps == NULL || strcmp(path, "/proc/self/maps") != 0)
+        return __real_fopen(path, mode);
+    return *maps != '\0' ? fmemopen((void *)(uintptr_t)maps, strlen(maps), "r") : NULL;
+}
+
+int __real_dladdr(const void *address, Dl_info *info);
+int __wrap_dladdr(const void *address, Dl_info *info);
+int __wrap_dladdr(const void *address, Dl_info *info) {
+    const int result = __real_dladdr(address, info);
+    if (linker_name == NULL || strcmp(linker_name, "as it is") != 0)
+        info->dli_fname = linker_name;
+    return result;
+}
+
+/* What a file that cannot be loaded is said to lack. */
+TEST("a lack of descriptors") {
+    static const struct {
+        int error;
+        symmem_status status;
+    } rows[] = {{EMFILE, SYMMEM_LIMIT}, {ENFILE, SYMMEM_LIMIT}, {EACCES, SYMMEM_LOAD}};
+    void *library = NULL;
+    const symmem_backend *table = NULL;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        error_of_open = rows[i].error;
+        const symmem_status status = sm_load_table("/nonexistent.so", "load", &library, &table);
+        error_of_open = 0;
+        CU_ASSERT_EQUAL(status, rows[i].status);
+        CU_ASSERT_EQUAL(last_record().system_errno, status == SYMMEM_LIMIT ? rows[i].error : 0);
+        CU_ASSERT_PTR_NULL(library);
+    }
+}
+
+/* The library's own folder by what the linker and the kernel know of it. */
+TEST("the library's folder") {
+    char here[128], all[64 + PATH_MAX], path[PATH_MAX], own[PATH_MAX] = "";
+    static const char anywhere[] = "0-ffffffffffffffff r-xp 0 0:0 0 ";
+    const char *const unknown = "the library's folder, which cannot be told";
+    char long_name[64 + PATH_MAX];
+    snprintf(long_name, sizeof(long_name), "%s/%0*d\n", anywhere, PATH_MAX, 0);
+    snprintf(here, sizeof(here), "%s/the/folder/lib.so\n", anywhere);
+    snprintf(all, sizeof(all), "1-2 r-xp 0 0:0 0 /another/file.so\n7f00 odd /line\n2-3 rw-p 0\n%s",
+             here);
+    CU_ASSERT_FATAL(readlink("/proc/self/exe", own, sizeof(own) - 1) > 0);
+    *strrchr(own, '/') = '\0';
+    const struct {
+        const char *linker, *maps, *folder;
+    } rows[] = {{NULL, here, "/the/folder,"},
+                {"relative", all, "/the/folder,"},
+                {"/nonexistent/x", all, "/the/folder,"},
+                {"relative", long_name, unknown},
+                {"relative", "2-3 rw-p 0\n", unknown},
+                {"relative", "", unknown},
+                {"/proc/self/exe", "", own}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        linker_name = rows[i].linker;
+        maps = rows[i].maps;
+        const symmem_status status = sm_search_backend("absent", "search", path, sizeof(path));
+        linker_name = "as it is";
+        maps = NULL;
+        CU_ASSERT_EQUAL(status, SYMMEM_NOT_FOUND);
+        CU_ASSERT_PTR_NOT_NULL(strstr(last_record().message, rows[i].folder));
+    }
 }
 
 /* --- devices ------------------------------------------------------------------------ */

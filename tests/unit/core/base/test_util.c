@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Clock, arithmetic, text, objects in order. */
 #include "base/base.h"
+#include "base/rights.h"
 #include "unit_main.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 
 TEST("clock") {
@@ -20,11 +23,45 @@ TEST("clock") {
     for (int i = 0; i < 100 && rounded_ms == 0; i++)
         rounded_ms = sm_remaining_ms(sm_now_ns() + 500000, 1000);
     CU_ASSERT_EQUAL(rounded_ms, 1);
+    CU_ASSERT_EQUAL(sm_limit_ms(0), 0);
+    CU_ASSERT(sm_limit_ms(deadline_ns) > 10000 && sm_limit_ms(deadline_ns) <= 20000);
     deadline_ns = sm_deadline_ns(50);
     sm_sleep_ns(60000000);
     CU_ASSERT_TRUE(sm_expired(deadline_ns));
     CU_ASSERT_EQUAL(sm_remaining_ms(deadline_ns, 1000), 0);
+    CU_ASSERT_EQUAL(sm_limit_ms(deadline_ns), 1); /* 0 would be no limit */
     CU_ASSERT(sm_deadline_ns(UINT32_MAX) > sm_now_ns() + 4000000000000ull);
+}
+
+static mode_t rights_of(int fd) {
+    struct stat about = {0};
+    CU_ASSERT_EQUAL(fstat(fd, &about), 0);
+    return about.st_mode & 0777;
+}
+
+/* What the umask took from a file of this user's alone is given back; nothing else is changed. */
+TEST("rights") {
+    char path[] = "/tmp/symm-rights-XXXXXX";
+    const int fd = mkstemp(path);
+    CU_ASSERT_FATAL(fd >= 0);
+    static const mode_t rows[][2] = {
+        {0, 0600}, {0400, 0600}, {0600, 0600}, {0440, 0440}, {0700, 0700}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        CU_ASSERT_EQUAL(fchmod(fd, rows[i][0]), 0);
+        CU_ASSERT_EQUAL(sm_rights_give(fd, 0600), 0);
+        CU_ASSERT_EQUAL(rights_of(fd), rows[i][1]);
+    }
+    /* Through a descriptor that can only be looked at they cannot be changed. */
+    const int looks = open(path, O_PATH | O_CLOEXEC);
+    CU_ASSERT_EQUAL(fchmod(fd, 0600), 0);
+    CU_ASSERT_EQUAL(sm_rights_give(looks, 0600), 0); /* there is nothing to do */
+    CU_ASSERT_EQUAL(fchmod(fd, 0400), 0);
+    CU_ASSERT_EQUAL(sm_rights_give(looks, 0600), EBADF);
+    CU_ASSERT_EQUAL(rights_of(fd), 0400);
+    close(looks);
+    close(fd);
+    CU_ASSERT_EQUAL(sm_rights_give(-1, 0600), EBADF);
+    CU_ASSERT_EQUAL(unlink(path), 0);
 }
 
 static void on_alarm(int number) {}

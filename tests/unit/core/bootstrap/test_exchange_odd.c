@@ -10,12 +10,14 @@
 /* The results of rank 1's reads. Rank 0 combines the parts, and its reads succeed. */
 typedef enum oddity {
     NONE,
-    SLOW,             /* each takes its limit, and ends without an answer */
-    ALL_IS_LATE,      /* of the combined value alone, at once */
-    PART_HAS_FLAGS,   /* of rank 0's part */
-    PART_OF_ANOTHER,  /* another kind */
-    ALL_OF_A_FAILURE, /* which no rank had, and is no verdict */
-    ALL_OF_NONE       /* though this rank has one */
+    SLOW,              /* each takes its limit, and ends without an answer */
+    ALL_IS_LATE,       /* of the combined value alone, at once */
+    PART_HAS_FLAGS,    /* of rank 0's part */
+    PART_OF_ANOTHER,   /* another kind */
+    ALL_OF_A_FAILURE,  /* which no rank had, and is no verdict */
+    ALL_OF_NONE,       /* though this rank has one */
+    ALL_OF_A_STRANGER, /* a failure of no rank of the group */
+    ALL_IS_SHORT
 } oddity;
 
 static _Thread_local oddity odd;
@@ -43,10 +45,12 @@ static symmem_status odd_get(void *s, const char *k, void *v, size_t n, size_t *
     const symmem_status status = c_get(s, k, v, n, b, t);
     if (status != SYMMEM_OK)
         return status;
-    if (ends_with(k, "/all") && (odd == ALL_OF_A_FAILURE || odd == ALL_OF_NONE)) {
+    if (ends_with(k, "/all") && odd == ALL_IS_SHORT)
+        *b = sizeof(sm_all_head) - 1;
+    if (ends_with(k, "/all") && odd >= ALL_OF_A_FAILURE && odd <= ALL_OF_A_STRANGER) {
         sm_all_head head;
         memcpy(&head, v, sizeof(head));
-        head.failed_rank = odd == ALL_OF_NONE ? -1 : 1;
+        head.failed_rank = odd == ALL_OF_NONE ? -1 : odd == ALL_OF_A_FAILURE ? 1 : 2;
         memcpy(v, &head, sizeof(head));
     }
     if (ends_with(k, "/0") && strstr(k, "/j/") == NULL && odd >= PART_HAS_FLAGS &&
@@ -146,6 +150,8 @@ TEST("a combined value that cannot be") {
               .wanted = SYMMEM_CORRUPT,
               .text = "is not of this exchange"};
     run(p);
+    p.odd = ALL_IS_SHORT;
+    run(p);
     p.fails = true;
     p.odd = NONE;
     p.wanted = SYMMEM_LIMIT;
@@ -153,6 +159,58 @@ TEST("a combined value that cannot be") {
     run(p);
     p.odd = ALL_OF_NONE; /* its own failure is the better news all the same */
     run(p);
+    p.odd = ALL_OF_A_STRANGER;
+    run(p);
+}
+
+/* --- a store that does not count the readers
+ * ------------------------------------------------------------------------ */
+
+static symmem_status add_fails_with; /* once, if not OK */
+static atomic_int adds_fail;
+static char readers_key[SYMMEM_STORE_KEY_MAX + 1]; /* of the last large exchange */
+
+static symmem_status failing_add(void *s, const char *k, int64_t d, int64_t *v, uint32_t t) {
+    if (!ends_with(k, "/d"))
+        return c_add(s, k, d, v, t);
+    if (atomic_fetch_sub(&adds_fail, 1) > 0)
+        return add_fails_with;
+    snprintf(readers_key, sizeof(readers_key), "%s", k);
+    return c_add(s, k, d, v, t);
+}
+
+static int body_reads(test_rank *self) {
+    static char in[LARGE];
+    char *out = malloc((size_t)self->world_size * LARGE);
+    EXPECT(out != NULL);
+    EXPECT(sm_session_all_gather(self->session, "op", "step", in, LARGE, out, true,
+                                 sm_deadline_ns(10000)) == SYMMEM_OK);
+    free(out);
+    return 0;
+}
+
+/* A rank that was not counted is counted at once if the store has told of it; one that may have
+ * been counted is not counted twice, and the keys stay. */
+TEST("readers that are not counted") {
+    static const symmem_status rows[] = {SYMMEM_OK, SYMMEM_SYSTEM, SYMMEM_TIMEOUT};
+    for (int i = 0; i < 3; i++) {
+        symmem_store_ops ops = counting_ops;
+        test_rank ranks[2];
+        counting counts = {0};
+        symmem_store *store = NULL;
+        ops.add = failing_add;
+        add_fails_with = rows[i];
+        atomic_store(&adds_fail, rows[i] == SYMMEM_OK ? 0 : 1);
+        CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&counts.inner), SYMMEM_OK);
+        CU_ASSERT_EQUAL_FATAL(symmem_store_open_custom(&ops, &counts, &store), SYMMEM_OK);
+        prepare_ranks(ranks, 2, store, body_reads, NULL);
+        CU_ASSERT_TRUE(run_threads(ranks, 2));
+        const int64_t counted = rows[i] == SYMMEM_TIMEOUT ? 1 : 2;
+        CU_ASSERT_EQUAL(atomic_load(&counts.adds), counted);
+        CU_ASSERT_EQUAL(symmem_store_wait(counts.inner, readers_key, 1),
+                        counted == 2 ? SYMMEM_TIMEOUT : SYMMEM_OK);
+        symmem_store_close(store);
+    }
 }
 
 /* --- a rank that fails twice

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Who is who, and who has ended. */
 #include "identity_child.h"
+#include "last_record.h"
 #include "backend/context.h"
 #include "unit_main.h"
 #include "backend/query.h"
@@ -58,6 +59,30 @@ TEST("self") {
     char key[64];
     sm_identity_key("w/x", 12, key, sizeof(key));
     CU_ASSERT_STRING_EQUAL(key, "w/x/id/12");
+}
+
+static int error_of_hostname;
+
+int __real_gethostname(char *name, size_t capacity);
+int __wrap_gethostname(char *name, size_t capacity);
+int __wrap_gethostname(char *name, size_t capacity) {
+    if (error_of_hostname == 0)
+        return __real_gethostname(name, capacity);
+    memset(name, 'h', capacity); /* as much as fits */
+    errno = error_of_hostname;
+    return -1;
+}
+
+/* A name that is too long is cut: it only has to differ from others. */
+TEST("host names") {
+    sm_identity identity;
+    error_of_hostname = ENAMETOOLONG;
+    CU_ASSERT_EQUAL(sm_identity_self(&identity), SYMMEM_OK);
+    CU_ASSERT_EQUAL(strlen(identity.host), sizeof(identity.host) - 1);
+    error_of_hostname = EIO;
+    CU_ASSERT_EQUAL(sm_identity_self(&identity), SYMMEM_SYSTEM);
+    CU_ASSERT_EQUAL(last_record().system_errno, EIO);
+    error_of_hostname = 0;
 }
 
 TEST("parentheses in the name") {

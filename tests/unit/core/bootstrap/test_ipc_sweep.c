@@ -241,8 +241,81 @@ TEST("the file of a known process") {
     symmem_store_close(counted);
 }
 
+/* The rank's key is a successor's by now; another rank has the file. */
+TEST("a known process that has another file now") {
+    sm_member member;
+    memset(&member, 0, sizeof(member));
+    open_world();
+    sm_copy_text(member.identity.life_file, sizeof(member.identity.life_file), "/a/folder/one");
+    sm_liveness_learn(liveness, 2, &member.identity);
+    be_rank(0, &member, sizeof(member));
+    sm_copy_text(member.identity.life_file, sizeof(member.identity.life_file), "/a/folder/two");
+    be_rank(2, &member, sizeof(member));
+    CU_ASSERT(sm_liveness_mark_ended(liveness, "one") && is_marked(0) && !is_marked(2));
+    close_world();
+}
+
+static symmem_status cannot_set(void *self, const char *key, const void *value, size_t bytes,
+                                uint32_t timeout_ms) {
+    return SYMMEM_SYSTEM;
+}
+
+/* Then the file stays: without the mark no rank would know that its process has ended. */
+TEST("a store that takes no mark") {
+    static const symmem_store_ops ops = {sizeof(ops), cannot_set,  counted_get, late_wait,
+                                         late_add,    late_remove, late_close};
+    sm_member member;
+    symmem_store *faulty = NULL;
+    memset(&member, 0, sizeof(member));
+    open_world();
+    sm_copy_text(member.identity.life_file, sizeof(member.identity.life_file), "one");
+    be_rank(1, &member, sizeof(member));
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_custom(&ops, store, &faulty), SYMMEM_OK);
+    sm_liveness_read(liveness, faulty, "w");
+    CU_ASSERT(!sm_liveness_mark_ended(liveness, "one") && !is_marked(1));
+    sm_liveness_destroy(liveness);
+    symmem_store_close(faulty);
+}
+
+static symmem_status once_late_get(void *self, const char *key, void *value, size_t capacity,
+                                   size_t *bytes_p, uint32_t timeout_ms) {
+    return atomic_load(&looks) == 0
+               ? (atomic_fetch_add(&looks, 1), late_get(self, key, value, capacity, bytes_p, 1))
+               : counted_get(self, key, value, capacity, bytes_p, timeout_ms);
+}
+
+/* In a large world only the first keys are read when the time is up. */
+TEST("many keys, in time or not") {
+    enum { RANKS = 70, LEAST = 64 };
+    symmem_store_ops ops = {sizeof(ops), late_set,    counted_get, late_wait,
+                            late_add,    late_remove, late_close};
+    for (int late = 0; late < 2; late++) {
+        sm_member member;
+        symmem_store *counted = NULL;
+        memset(&member, 0, sizeof(member));
+        ops.get = late ? once_late_get : counted_get;
+        atomic_store(&looks, 0);
+        CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+        CU_ASSERT_EQUAL_FATAL(symmem_store_open_custom(&ops, store, &counted), SYMMEM_OK);
+        CU_ASSERT_EQUAL_FATAL(sm_liveness_create(RANKS, &liveness), SYMMEM_OK);
+        sm_liveness_read(liveness, counted, "w");
+        sm_copy_text(member.identity.life_file, sizeof(member.identity.life_file), "one");
+        be_rank(RANKS - 1, &member, sizeof(member));
+        CU_ASSERT_EQUAL(sm_liveness_mark_ended(liveness, "one"), !late);
+        CU_ASSERT_EQUAL(is_marked(RANKS - 1), !late);
+        CU_ASSERT_EQUAL(atomic_load(&looks), late ? LEAST : RANKS);
+        sm_liveness_destroy(liveness);
+        symmem_store_close(counted);
+    }
+}
+
 TEST("a world without a store") {
+    sm_identity identity;
+    memset(&identity, 0, sizeof(identity));
+    sm_copy_text(identity.life_file, sizeof(identity.life_file), "one");
     CU_ASSERT_EQUAL_FATAL(sm_liveness_create(3, &liveness), SYMMEM_OK);
+    CU_ASSERT(!sm_liveness_mark_ended(liveness, "one"));
+    sm_liveness_learn(liveness, 1, &identity);
     CU_ASSERT(!sm_liveness_mark_ended(liveness, "one"));
     sm_liveness_destroy(liveness);
 }

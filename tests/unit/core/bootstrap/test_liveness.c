@@ -4,6 +4,15 @@
 #include "rendezvous/link.h"
 #include "rendezvous/link_poison.h"
 
+static atomic_int asked; /* sockets */
+
+void __real_sm_life_ask(const sm_identity *identity, bool wants_process, sm_life_answer *answer);
+void __wrap_sm_life_ask(const sm_identity *identity, bool wants_process, sm_life_answer *answer);
+void __wrap_sm_life_ask(const sm_identity *identity, bool wants_process, sm_life_answer *answer) {
+    atomic_fetch_add(&asked, 1);
+    __real_sm_life_ask(identity, wants_process, answer);
+}
+
 /* In this namespace, on a kernel without pidfds. */
 TEST("by what /proc says") {
     static const struct {
@@ -141,6 +150,12 @@ TEST("closed, with something in the store") {
         CU_ASSERT_FALSE(peer_is_ending(NULL, &it.identity, 1));
         CU_ASSERT_EQUAL(sm_liveness_ask(liveness, 1) == SYMMEM_PEER_GONE, kind != 2);
         CU_ASSERT_FALSE(sm_liveness_is_ending(liveness, &other.identity)); /* of no rank */
+        sm_liveness_learn(liveness, 0, &it.identity); /* another thread of it */
+        sm_liveness_learn(liveness, 1, &other.identity);
+        CU_ASSERT_FALSE(sm_liveness_is_ending(liveness, &it.identity)); /* rank 0 left no key */
+        CU_ASSERT_EQUAL(symmem_store_set(store, "w/id/0", &it.identity, sizeof(it.identity), 0),
+                        SYMMEM_OK);
+        CU_ASSERT_TRUE(sm_liveness_is_ending(liveness, &it.identity));
         sm_liveness_destroy(liveness);
         symmem_store_close(store);
         kernel(false, false);
@@ -213,7 +228,14 @@ TEST("ranks that are none") {
     for (int i = 0; i < 2; i++) {
         CU_ASSERT_EQUAL(sm_liveness_ask(liveness, ranks[i]), SYMMEM_PEER_ALIVE);
         CU_ASSERT_EQUAL(sm_liveness_ask_of(liveness, ranks[i], &it.identity), SYMMEM_PEER_ALIVE);
+        CU_ASSERT_EQUAL(sm_liveness_glanced_of(liveness, ranks[i], &it.identity),
+                        SYMMEM_PEER_ALIVE);
+        CU_ASSERT_FALSE(sm_liveness_is_known_gone(liveness, ranks[i], NULL));
     }
+    CU_ASSERT_TRUE(sm_liveness_is_known_gone(liveness, 0, &it.identity));
+    CU_ASSERT_EQUAL(sm_liveness_glanced_of(liveness, 0, &it.identity), SYMMEM_PEER_GONE);
+    it.identity.start_time++; /* a later process */
+    CU_ASSERT_FALSE(sm_liveness_is_known_gone(liveness, 0, &it.identity));
     sm_liveness_destroy(liveness);
     end(&it);
 }
@@ -254,6 +276,62 @@ TEST("odd identities") {
     sm_liveness_destroy(liveness);
 }
 
+/* A thread that was kept from a processor after its glance does not try the socket of a process
+ * that has ended since. */
+TEST("an end after the glance") {
+    process it = start(NULL);
+    sm_liveness *liveness = watch(&it);
+    CU_ASSERT_EQUAL(sm_liveness_ask(liveness, 1), SYMMEM_PEER_ALIVE);
+    sm_liveness_glance(liveness);
+    ahead_ms += 300;
+    atomic_store(&asked, 0);
+    CU_ASSERT_EQUAL(sm_liveness_glanced_of(liveness, 1, &it.identity), SYMMEM_PEER_ALIVE);
+    CU_ASSERT_EQUAL(atomic_load(&asked), 0); /* it is held, and the glance saw it */
+    CU_ASSERT_EQUAL(sm_liveness_seen(liveness, 1), SYMMEM_PEER_ALIVE);
+    CU_ASSERT_EQUAL(atomic_load(&asked), 1);
+    end(&it);
+    ahead_ms += 300;
+    CU_ASSERT_EQUAL(sm_liveness_seen(liveness, 1), SYMMEM_PEER_GONE);
+    CU_ASSERT_EQUAL(atomic_load(&asked), 1);
+    sm_liveness_destroy(liveness);
+}
+
+/* What is left in a rank's key of ended processes must be a whole identity, and the rank's own. */
+TEST("marks of other processes") {
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    symmem_store *store = NULL;
+    process it = start(NULL);
+    kernel(true, true); /* nothing to hold */
+    it.identity.net_namespace++;
+    it.identity.life_file[0] = '/'; /* of a file that is not there */
+    sm_liveness *liveness = watch(&it);
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+    sm_liveness_read(liveness, store, "w");
+    sm_liveness_ended_key("w", 1, key, sizeof(key));
+    CU_ASSERT_EQUAL(sm_liveness_ask(liveness, 1), SYMMEM_PEER_ALIVE);
+    tell(&it, AND_END_LIFE);
+    const size_t whole = sizeof(it.identity.life);
+    const struct {
+        size_t bytes;
+        uint8_t change;
+        symmem_peer_state state;
+    } rows[] = {{whole, 1, SYMMEM_PEER_ALIVE},
+                {whole - 1, 0, SYMMEM_PEER_ALIVE},
+                {whole, 0, SYMMEM_PEER_GONE}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        uint8_t life[SM_LIFE_ID_BYTES];
+        memcpy(life, it.identity.life, whole);
+        life[0] ^= rows[i].change;
+        CU_ASSERT_EQUAL(symmem_store_set(store, key, life, rows[i].bytes, 0), SYMMEM_OK);
+        ahead_ms += 300;
+        CU_ASSERT_EQUAL(sm_liveness_ask(liveness, 1), rows[i].state);
+    }
+    sm_liveness_destroy(liveness);
+    symmem_store_close(store);
+    kernel(false, false);
+    end(&it);
+}
+
 /* Those that are held are all looked at together, however many there are. */
 /* More than one system call asks about; all but the first and the last are one process. */
 TEST("at one glance") {
@@ -283,15 +361,6 @@ TEST("at one glance") {
     }
     end(&its[1]);
     sm_liveness_destroy(liveness);
-}
-
-static atomic_int asked; /* sockets */
-
-void __real_sm_life_ask(const sm_identity *identity, bool wants_process, sm_life_answer *answer);
-void __wrap_sm_life_ask(const sm_identity *identity, bool wants_process, sm_life_answer *answer);
-void __wrap_sm_life_ask(const sm_identity *identity, bool wants_process, sm_life_answer *answer) {
-    atomic_fetch_add(&asked, 1);
-    __real_sm_life_ask(identity, wants_process, answer);
 }
 
 /* Sockets of processes that are held tell little, and keep a rank from the news of an end. */

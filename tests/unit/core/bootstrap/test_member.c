@@ -97,3 +97,85 @@ TEST("another key in its place ends init") {
     CU_ASSERT_EQUAL(publish_with(take_its_place, &at_first), SYMMEM_MISMATCH);
     CU_ASSERT_EQUAL(at_first, SYMMEM_MISMATCH);
 }
+
+static sm_member member_of(const sm_identity *identity, int32_t rank, int32_t world_size) {
+    sm_member made;
+    memset(&made, 0, sizeof(made));
+    made.magic = 0x424d454d; /* as in member.c */
+    made.identity = *identity;
+    made.rank = rank;
+    made.world_size = world_size;
+    memset(made.token, rank + 1, sizeof(made.token));
+    return made;
+}
+
+static symmem_status cannot_set(void *self, const char *key, const void *value, size_t bytes,
+                                uint32_t limit_ms) {
+    return strcmp(key, "w/no/1") == 0 ? SYMMEM_SYSTEM : c_set(self, key, value, bytes, limit_ms);
+}
+
+/* An objection stays as long as the process is there that it is for, as its key tells. */
+TEST("objections and whom they are for") {
+    enum { THERE, GONE, ANOTHERS, UNSAID };
+    for (int kind = THERE; kind <= UNSAID; kind++) {
+        symmem_store_ops ops = counting_ops;
+        symmem_store *store = NULL;
+        sm_identity self;
+        sm_member published;
+        bool is_published = false;
+        memset(&counts, 0, sizeof(counts));
+        ops.set = kind == UNSAID ? cannot_set : c_set;
+        CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&counts.inner), SYMMEM_OK);
+        CU_ASSERT_EQUAL_FATAL(symmem_store_open_custom(&ops, &counts, &store), SYMMEM_OK);
+        CU_ASSERT_EQUAL_FATAL(sm_identity_self(&self), SYMMEM_OK);
+        const sm_world world = {.store = store,
+                                .prefix = "w",
+                                .identity = &self,
+                                .rank = 0,
+                                .size = 2,
+                                .timeout_ms = 1000};
+        CU_ASSERT_EQUAL(sm_member_publish(&world, &published, &is_published), SYMMEM_OK);
+        sm_member found = member_of(&self, 1, 3);
+        sm_member in_store = found;
+        in_store.token[0] ^= kind == ANOTHERS ? 1 : 0;
+        if (kind != GONE)
+            CU_ASSERT_EQUAL(symmem_store_set(store, "w/id/1", &in_store, sizeof(in_store), 0),
+                            SYMMEM_OK);
+        CU_ASSERT_EQUAL(sm_member_compare(store, "w", &published, &found, true), SYMMEM_MISMATCH);
+        CU_ASSERT_EQUAL(last_record().failed_rank, 1);
+        CU_ASSERT_PTR_NOT_NULL(
+            strstr(last_record().message, "rank 0 is in a world of 2 ranks, rank 1 in one of 3"));
+        CU_ASSERT_EQUAL(symmem_store_wait(store, "w/no/1", 1),
+                        kind == THERE ? SYMMEM_OK : SYMMEM_TIMEOUT);
+        symmem_store_close(store);
+    }
+}
+
+/* What is none, or is for another process, is no objection to this one. */
+TEST("objections that do not count") {
+    symmem_store *store = NULL;
+    sm_identity self;
+    objection no;
+    memset(&no, 0, sizeof(no));
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(sm_identity_self(&self), SYMMEM_OK);
+    const sm_member own = member_of(&self, 0, 2);
+    memcpy(no.to, own.token, sizeof(no.to));
+    no.kind = 1;
+    no.world_size = 2;
+    no.identity = identity_of_another(&own);
+    const struct {
+        size_t bytes;
+        uint8_t change;
+        symmem_status status;
+    } rows[] = {{sizeof(no) - 1, 0, SYMMEM_OK},
+                {sizeof(no), 1, SYMMEM_OK},
+                {sizeof(no), 0, SYMMEM_MISMATCH}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        no.to[0] = own.token[0] ^ rows[i].change;
+        CU_ASSERT_EQUAL(symmem_store_set(store, "w/id/0", &own, sizeof(own), 0), SYMMEM_OK);
+        CU_ASSERT_EQUAL(symmem_store_set(store, "w/no/0", &no, rows[i].bytes, 0), SYMMEM_OK);
+        CU_ASSERT_EQUAL(sm_member_check(store, "w", &own, "group_barrier", 1000), rows[i].status);
+    }
+    symmem_store_close(store);
+}

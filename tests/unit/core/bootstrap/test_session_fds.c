@@ -8,6 +8,8 @@
 #include "unit_main.h"
 #include "last_record.h"
 
+#include <fcntl.h>
+
 enum { RANKS = 3, FDS_EACH = 100 }; /* 300 of all: two messages from rank 0 to each other rank */
 
 typedef struct failing {
@@ -140,4 +142,83 @@ TEST("each message") {
                 visit++;
             CU_ASSERT_EQUAL(visit, visits[odd == 0 ? 0 : 1][i]);
         }
+}
+
+/* --- sends that fail ------------------------------------------------------------------------ */
+
+typedef struct send_row {
+    symmem_status fails_with;
+    int error, times;
+    symmem_status status;
+} send_row;
+
+static _Thread_local const send_row *sends; /* of this rank; NULL: as they are */
+static _Thread_local int sent;
+
+symmem_status __real_sm_ipc_send(sm_ipc *ipc, const uint8_t *address, uint32_t address_bytes,
+                                 const sm_ipc_tag *tag, const int *fds, int count, uint32_t ms);
+symmem_status __wrap_sm_ipc_send(sm_ipc *ipc, const uint8_t *address, uint32_t address_bytes,
+                                 const sm_ipc_tag *tag, const int *fds, int count, uint32_t ms);
+symmem_status __wrap_sm_ipc_send(sm_ipc *ipc, const uint8_t *address, uint32_t address_bytes,
+                                 const sm_ipc_tag *tag, const int *fds, int count, uint32_t ms) {
+    if (sends == NULL || sent++ >= sends->times)
+        return __real_sm_ipc_send(ipc, address, address_bytes, tag, fds, count, ms);
+    sm_fail(sends->fails_with, "socket", "send", "told to");
+    return sm_error_errno(sends->error);
+}
+
+/* What passes is tried again; a lack of this process's own is not the peer's. */
+static int body_sends(test_rank *self) {
+    const send_row *row = self->arg;
+    uint64_t took_ns;
+    EXPECT(sm_session_ensure(self->session, "op", sm_deadline_ns(10000)) == SYMMEM_OK);
+    sends = self->rank == 1 ? row : NULL;
+    sent = 0;
+    const symmem_status own = gather_nothing(self, &took_ns);
+    sends = NULL;
+    EXPECT(self->rank != 1 || own == row->status);
+    EXPECT(self->rank != 1 || own == SYMMEM_OK || last_record().system_errno == row->error);
+    EXPECT(took_ns < 5000000000u);
+    EXPECT(sm_session_agree(self->session, "op", "step", own, sm_deadline_ns(10000)) ==
+           row->status);
+    EXPECT(row->status == SYMMEM_OK || last_record().failed_rank == 1);
+    EXPECT(gather_nothing(self, &took_ns) == SYMMEM_OK);
+    return 0;
+}
+
+TEST("sends that fail") {
+    static send_row rows[] = {{SYMMEM_TIMEOUT, 0, 2, SYMMEM_OK},
+                              {SYMMEM_LIMIT, ETOOMANYREFS, 2, SYMMEM_OK},
+                              {SYMMEM_LIMIT, EMFILE, 1, SYMMEM_LIMIT},
+                              {SYMMEM_SYSTEM, EPERM, 1, SYMMEM_SYSTEM}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        symmem_store *store = NULL;
+        test_rank ranks[RANKS];
+        CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+        prepare_ranks(ranks, RANKS, store, body_sends, &rows[i]);
+        const bool fine = run_threads(ranks, RANKS);
+        if (!fine)
+            fprintf(stderr, "row %zu\n", i);
+        CU_ASSERT_TRUE(fine);
+        symmem_store_close(store);
+    }
+}
+
+/* A world of one has no messages, but descriptors that may not be open. */
+static int body_alone(test_rank *self) {
+    const int before = open_fds(), fine = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    const int own[3] = {fine, 1000000, fine};
+    int all[3];
+    EXPECT(sm_session_all_gather_fds(self->session, "op", own, 3, all, sm_deadline_ns(1000)) ==
+           SYMMEM_SYSTEM);
+    EXPECT(last_record().system_errno == EBADF);
+    for (int i = 0; i < 3; i++)
+        EXPECT(all[i] == -1);
+    close(fine);
+    EXPECT(open_fds() == before);
+    return 0;
+}
+
+TEST("one rank's descriptors") {
+    CU_ASSERT_TRUE(run_first(1, 1, body_alone));
 }

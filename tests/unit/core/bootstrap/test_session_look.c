@@ -132,6 +132,28 @@ static int body_store_times_out(test_rank *self) {
     return 0;
 }
 
+/* A store whose server has gone names the rank that ran it, by its number in the group. */
+static int body_server_is_lost(test_rank *self) {
+    const sm_call call = sm_call_start("op", "join", sm_deadline_ns(10000));
+    (void)sm_fail(SYMMEM_PEER_LOST, "store_get", SM_STORE_SERVER_STAGE, "the server has gone");
+    EXPECT(sm_session_describe(self->session, &call, SYMMEM_PEER_LOST) == SYMMEM_PEER_LOST);
+    EXPECT(last_record().failed_rank == 0 && last_record().missing_count == 1);
+    EXPECT(last_is_missing(0));
+    self->global_ranks[0] = 5; /* it is no member */
+    (void)sm_fail(SYMMEM_PEER_LOST, "store_get", SM_STORE_SERVER_STAGE, "the server has gone");
+    EXPECT(sm_session_describe(self->session, &call, SYMMEM_PEER_LOST) == SYMMEM_PEER_LOST);
+    EXPECT(last_record().failed_rank == -1 && last_record().missing_count == 0);
+    self->global_ranks[0] = 0;
+    (void)sm_fail(SYMMEM_PEER_LOST, "store_get", "elsewhere", "a rank has gone");
+    (void)sm_error_failed_rank(1);
+    EXPECT(sm_session_describe(self->session, &call, SYMMEM_PEER_LOST) == SYMMEM_PEER_LOST);
+    EXPECT(last_record().failed_rank == 1);
+    (void)sm_fail(SYMMEM_SYSTEM, "store_get", SM_STORE_SERVER_STAGE, "broken");
+    EXPECT(sm_session_describe(self->session, &call, SYMMEM_SYSTEM) == SYMMEM_SYSTEM);
+    EXPECT(last_record().failed_rank == -1);
+    return 0;
+}
+
 enum { AS_IT_IS = -1 };
 static atomic_int answer = AS_IT_IS; /* to who asks for any rank */
 
@@ -221,8 +243,8 @@ static int body_traces(test_rank *self) {
 }
 
 TEST("what is in the store") {
-    static const rank_body bodies[] = {body_versions, body_identities, body_members,
-                                       body_store_times_out, body_traces};
+    static const rank_body bodies[] = {body_versions,        body_identities,     body_members,
+                                       body_store_times_out, body_server_is_lost, body_traces};
     for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++)
         CU_ASSERT_TRUE(run_first(1, 2, bodies[i]));
 }

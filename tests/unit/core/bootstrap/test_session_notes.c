@@ -1,54 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The results of all notes that a peer may send, and of what an ended peer has left. */
-#include "bootstrap/session_internal.h"
-#include "bootstrap/session_agree.h"
-#include "bootstrap/session_cause.h"
-#include "bootstrap/session_watch.h"
-#include "session_ranks.h"
-#include "session_store.h"
+/* The results of all notes that a peer may send. */
+#include "session_note.h"
 #include "unit.h"
 #include "last_record.h"
 
-#include <time.h>
-
-enum { GAVE_UP = 1, FINALIZED, CONTRADICTED, DESTROYED, REMARKED }; /* as in session_cause.c */
-
-typedef struct note {
-    uint32_t tag_kind, kind;
-    int32_t source;
-    sm_verdict verdict;
-} note;
-
-/* `missing`: bits of the first ranks. */
-static sm_verdict verdict(symmem_status status, int32_t failed_rank, uint64_t missing) {
-    sm_verdict made;
-    memset(&made, 0, sizeof(made));
-    made.status = status;
-    made.channel = -1;
-    made.failed_rank = failed_rank;
-    made.missing[0] = missing;
-    made.missing_count = (uint32_t)__builtin_popcountll(missing);
-    sm_copy_text(made.operation, sizeof(made.operation), "theirs");
-    sm_copy_text(made.message, sizeof(made.message), "what they say");
-    return made;
-}
-
-static bool send(const sm_session *session, int32_t to, const note *sent) {
-    struct {
-        uint32_t kind;
-        int32_t global_rank;
-        sm_verdict verdict;
-    } why = {sent->kind, sent->source, sent->verdict};
-    uint8_t bytes[SM_IPC_NOTE_BYTES] = {0};
-    sm_ipc_tag tag;
-    memset(&tag, 0, sizeof(tag));
-    memcpy(bytes, &why, sizeof(why));
-    memcpy(tag.nonce, session->joins[to].nonce, sizeof(tag.nonce));
-    tag.source = sent->source;
-    tag.kind = sent->tag_kind;
-    return sm_ipc_send_note(session->ipc, session->joins[to].address,
-                            session->joins[to].address_bytes, &tag, bytes);
-}
+#include <sys/resource.h>
 
 static atomic_int said, heard;
 
@@ -165,6 +121,43 @@ TEST("why a rank went") {
     expect_appended(SM_IPC_REMARK, REMARKED, 0, NULL);
 }
 
+/* A loss that the record shares with the note: the note's ranks are added, but for this one. */
+static int look_who_ended(test_rank *self, const plan *p) {
+    symmem_error_record record;
+    memset(&record, 0, sizeof(record));
+    record.status = p->own;
+    record.failed_rank = p->failed_rank;
+    record.missing[0] = p->missing;
+    sm_session_explain(self->session, p->named, &record);
+    EXPECT(record.missing[0] == p->wanted_missing);
+    EXPECT(record.failed_rank == p->wanted_rank);
+    return 0;
+}
+
+static void expect_named(symmem_status own, sm_verdict said_, int32_t wanted_rank,
+                         uint64_t wanted_missing) {
+    const note sent = {SM_IPC_GAVE_UP, FINALIZED, 1, said_};
+    run(3, (plan){.sent = sent,
+                  .look = look_who_ended,
+                  .named = -1,
+                  .own = own,
+                  .failed_rank = 1,
+                  .missing = 2,
+                  .wanted_rank = wanted_rank,
+                  .wanted_missing = wanted_missing});
+}
+
+TEST("who ended before the peer left") {
+    const symmem_status lost = SYMMEM_PEER_LOST, poisoned = SYMMEM_POISONED;
+    expect_named(lost, verdict(lost, 2, 4), 2, 6);
+    expect_named(lost, verdict(lost, 0, 5), 1, 6); /* this rank lives */
+    expect_named(poisoned, verdict(lost, 2, 4), 1, 6);
+    expect_named(lost, verdict(poisoned, 2, 4), 2, 6);
+    expect_named(lost, verdict(lost, 2, 0), 1, 2);
+    expect_named(lost, verdict(SYMMEM_TIMEOUT, 2, 4), 1, 2);
+    expect_named(SYMMEM_TIMEOUT, verdict(lost, 2, 4), 1, 2);
+}
+
 TEST("a remark is of whom the record names") {
     note sent = {SM_IPC_REMARK, REMARKED, 1, verdict(SYMMEM_NO_SPACE, -1, 0)};
     plan p = {.sent = sent, .look = look_explained, .named = -1, .failed_rank = -1};
@@ -235,6 +228,37 @@ TEST("what was first counts") {
     expect_taken(late, 12, verdict(late, 2, 0), late, -1, 12, "ranks 2, 3 did not arrive");
     expect_taken(late, 2, verdict(late, -1, 0), late, 1, 0, "rank 1: what they say");
     expect_taken(late, 4, verdict(lost, 2, 4), lost, 2, 4, "what they say");
+    expect_taken(lost, 2, verdict(late, -1, 1), lost, 1, 2, "did not arrive");
+}
+
+/* The cause of the peer that this rank has followed, once its note is no more. */
+static int look_recalled(test_rank *self, const plan *p) {
+    sm_session_keep_cause(self->session);
+    EXPECT(self->session->left_by == 1);
+    sm_ipc_destroy(self->session->ipc);
+    self->session->ipc = NULL;
+    return look_given_up(self, p);
+}
+
+static void expect_recalled(uint64_t missing, sm_verdict said_, symmem_status wanted,
+                            int32_t wanted_rank, uint64_t wanted_missing, const char *text) {
+    const note sent = {SM_IPC_GAVE_UP, GAVE_UP, 1, said_};
+    run(4, (plan){.sent = sent,
+                  .look = look_recalled,
+                  .own = SYMMEM_TIMEOUT,
+                  .missing = missing,
+                  .failed_rank = -1,
+                  .wanted = wanted,
+                  .wanted_rank = wanted_rank,
+                  .wanted_missing = wanted_missing,
+                  .text = text});
+}
+
+TEST("why a peer left that is missing now") {
+    const symmem_status late = SYMMEM_TIMEOUT, full = SYMMEM_NO_SPACE;
+    expect_recalled(2, verdict(full, -1, 0), full, 1, 0, "rank 1: what they say");
+    expect_recalled(2, verdict(late, 2, 4), late, 2, 4, "what they say");
+    expect_recalled(4, verdict(full, -1, 0), late, 2, 4, "rank 2 did not arrive");
 }
 
 TEST("what is no hearsay stays") {
@@ -257,6 +281,50 @@ TEST("what is no hearsay stays") {
     p.wanted_rank = -1;
     p.text = "; rank 1 finalized after LIMIT";
     run(2, p);
+    p.own = p.wanted = SYMMEM_PEER_LOST;
+    run(2, p);
+}
+
+/* A record has the numbers of its own group. What cannot be this group's is not sent as such. */
+static int look_remarked(test_rank *self, const plan *p) {
+    symmem_error_record record;
+    memset(&record, 0, sizeof(record));
+    record.failed_rank = 1;
+    await_counter(&said, 2);
+    sm_session_explain(self->session, -1, &record);
+    EXPECT(strstr(record.message, "; rank 1 failed with LIMIT in op: no room") != NULL);
+    return 0;
+}
+
+static int body_remarks(test_rank *self) {
+    static const plan nothing;
+    symmem_error_record record;
+    int result = 0;
+    EXPECT(sm_session_ensure(self->session, "op", sm_deadline_ns(10000)) == SYMMEM_OK);
+    if (self->rank == 1) {
+        (void)sm_fail(SYMMEM_LIMIT, "op", "step", "no room");
+        (void)sm_error_get(&record);
+        sm_copy_text(record.group, sizeof(record.group), "test");
+        record.failed_rank = self->world_size; /* of no rank of the group */
+        sm_session_remark(self->session, &record);
+        atomic_store(&said, 2);
+    } else {
+        result = look_remarked(self, &nothing);
+        atomic_store(&heard, 1);
+    }
+    await_counter(&heard, 1);
+    return result;
+}
+
+TEST("a record of other numbers") {
+    symmem_store *store = NULL;
+    test_rank ranks[2];
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+    atomic_store(&said, 0);
+    atomic_store(&heard, 0);
+    prepare_ranks(ranks, 2, store, body_remarks, NULL);
+    CU_ASSERT_TRUE(run_threads(ranks, 2));
+    symmem_store_close(store);
 }
 
 /* --- without peers ------------------------------------------------------------------------------
@@ -274,11 +342,24 @@ static int body_down(test_rank *self) {
     symmem_clear_error();
     sm_session_tell_end(self->session, true); /* nothing has failed */
     EXPECT(self->session->ipc == NULL);
+    EXPECT(!sm_session_has_given_up(self->session, 0));
     (void)sm_fail(SYMMEM_LIMIT, "op", "step", "nothing is left");
+    struct rlimit all, none; /* no socket to tell anybody from */
+    EXPECT(getrlimit(RLIMIT_NOFILE, &all) == 0);
+    none = (struct rlimit){.rlim_cur = 0, .rlim_max = all.rlim_max};
+    EXPECT(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    sm_session_tell_end(self->session, true);
+    EXPECT(setrlimit(RLIMIT_NOFILE, &all) == 0);
+    EXPECT(self->session->ipc == NULL);
+    EXPECT(last_record().status == SYMMEM_LIMIT);
+    EXPECT(strcmp(last_record().message, "nothing is left") == 0);
     sm_session_tell_end(self->session, true);
     EXPECT((self->session->ipc != NULL) == (self->world_size > 1));
     EXPECT(last_record().status == SYMMEM_LIMIT);
     sm_session_remark(self->session, &record); /* a socket, and no session */
+    const sm_ipc *const first = self->session->ipc;
+    sm_session_tell_end(self->session, false);
+    EXPECT(self->session->ipc == first);
     return 0;
 }
 
@@ -288,140 +369,6 @@ TEST("a session that is down") {
         test_rank ranks[2];
         CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
         prepare_ranks(ranks, count, store, body_down, NULL);
-        CU_ASSERT_TRUE(run_threads(ranks, 1));
-        symmem_store_close(store);
-    }
-}
-
-/* --- what a rank has left that ended -------------------------------------------------------------
- */
-
-static sm_identity ended; /* a process's */
-
-static bool find_ended(void) {
-    int ends[2];
-    if (pipe(ends) != 0)
-        return false;
-    const pid_t pid = fork();
-    if (pid == 0) {
-        sm_identity own;
-        memset(&own, 0, sizeof(own));
-        _exit(sm_identity_self(&own) == SYMMEM_OK &&
-                      write(ends[1], &own, sizeof(own)) == (ssize_t)sizeof(own)
-                  ? 0
-                  : 1);
-    }
-    close(ends[1]);
-    const bool got = pid > 1 && read(ends[0], &ended, sizeof(ended)) == (ssize_t)sizeof(ended) &&
-                     waitpid(pid, NULL, 0) == pid;
-    close(ends[0]);
-    return got;
-}
-
-static uint64_t seconds(void) {
-    struct timespec now;
-    (void)clock_gettime(CLOCK_REALTIME, &now);
-    return (uint64_t)now.tv_sec;
-}
-
-static sm_join left_by(const test_rank *self, const sm_identity *identity, uint64_t stands_s) {
-    sm_join join;
-    memset(&join, 0, sizeof(join));
-    join.identity = *identity;
-    join.count = self->world_size;
-    join.list = sm_session_list(self->session);
-    join.made_ns = sm_since_boot_ns();
-    join.stands_until_s = stands_s == 0 ? 0 : seconds() + stands_s;
-    join.failed_rank = 2;
-    sm_copy_text(join.cause, sizeof(join.cause), "what was wrong");
-    return join;
-}
-
-static int body_stands(test_rank *self) {
-    const sm_call call = sm_call_start("op", "join", sm_deadline_ns(10000));
-    sm_join join = left_by(self, &ended, 30);
-    EXPECT(sm_session_stood(self->session, &call, 1, &join) == SYMMEM_MISMATCH);
-    EXPECT(last_record().failed_rank == 2 &&
-           strstr(last_record().message, "what was wrong") != NULL);
-    join.count++; /* of a group that has other numbers */
-    EXPECT(sm_session_stood(self->session, &call, 1, &join) == SYMMEM_MISMATCH);
-    EXPECT(last_record().failed_rank == 1);
-    join = left_by(self, &ended, 30);
-    join.list++;
-    EXPECT(sm_session_stood(self->session, &call, 1, &join) == SYMMEM_MISMATCH);
-    EXPECT(last_record().failed_rank == 1);
-    for (int32_t odd = -2; odd <= self->world_size; odd += self->world_size + 2) {
-        join = left_by(self, &ended, 30);
-        join.failed_rank = odd;
-        EXPECT(sm_session_stood(self->session, &call, 1, &join) == SYMMEM_MISMATCH);
-        EXPECT(last_record().failed_rank == 1);
-    }
-    join = left_by(self, &ended, 0); /* it found nothing, or not now */
-    EXPECT(sm_session_stood(self->session, &call, 1, &join) == SYMMEM_OK);
-    join = left_by(self, &ended, 3000);
-    EXPECT(sm_session_stood(self->session, &call, 1, &join) == SYMMEM_OK);
-    join = left_by(self, &self->identity, 30); /* it lives */
-    EXPECT(sm_session_stood(self->session, &call, 1, &join) == SYMMEM_OK);
-    return 0;
-}
-
-static int body_contradicts(test_rank *self) {
-    const sm_call call = sm_call_start("op", "join", sm_deadline_ns(10000));
-    sm_join join = left_by(self, &ended, 0);
-    join.list++;
-    join.count = 40;
-    for (int32_t i = 0; i < SM_JOIN_MEMBERS; i++)
-        join.members[i] = i;
-    EXPECT(sm_session_contradict(self->session, &call, 1, &join) == SYMMEM_MISMATCH);
-    EXPECT(last_record().failed_rank == 1 && last_record().actual == 40);
-    EXPECT(strstr(last_record().message, "13, 14, 15, ... on rank 1") != NULL);
-    for (int32_t i = 0; i < SM_JOIN_MEMBERS; i++)
-        join.members[i] = 1000 + i; /* not all fit */
-    EXPECT(sm_session_contradict(self->session, &call, 1, &join) == SYMMEM_MISMATCH);
-    EXPECT(strstr(last_record().message, "1000, 1001, ") != NULL);
-    join.made_ns = 0; /* an earlier job's */
-    EXPECT(sm_session_contradict(self->session, &call, 1, &join) == SYMMEM_NOT_FOUND);
-    join.identity = self->identity; /* it lives, and has no socket yet that could be told */
-    EXPECT(sm_session_contradict(self->session, &call, 1, &join) == SYMMEM_MISMATCH);
-    return 0;
-}
-
-/* Down, with a socket: what it says there comes to itself. */
-static int body_joining(test_rank *self) {
-    const sm_call call = sm_call_start("op", "join", sm_deadline_ns(10000));
-    sm_join *own = &self->session->joins[0];
-    const uint64_t missing[SYMMEM_MAX_WORLD_SIZE / 64] = {2};
-    (void)sm_fail(SYMMEM_LIMIT, "op", "step", "nothing is left");
-    sm_session_tell_end(self->session, true); /* it makes the socket */
-    EXPECT(self->session->ipc != NULL);
-    sm_ipc_address(self->session->ipc, own->address, &own->address_bytes);
-    sm_session_fail_ranks(self->session, &call, SYMMEM_TIMEOUT, missing, "did not arrive");
-    EXPECT(sm_session_give_up(self->session, &call, SYMMEM_TIMEOUT) == SYMMEM_TIMEOUT);
-    note sent = {SM_IPC_GAVE_UP, FINALIZED, 1, verdict(SYMMEM_NO_SPACE, -1, 0)};
-    EXPECT(send(self->session, 0, &sent));
-    sm_session_keep_cause(self->session); /* that is no reason to remember */
-    EXPECT(self->session->left_by == -1);
-    sm_join join = left_by(self, &ended, 0);
-    join.list++;
-    EXPECT(sm_session_contradict(self->session, &call, 1, &join) == SYMMEM_MISMATCH);
-    sent = (note){SM_IPC_CONTRADICTS, CONTRADICTED, 1, verdict(SYMMEM_MISMATCH, -1, 0)};
-    EXPECT(send(self->session, 0, &sent));
-    const symmem_status full = sm_fail(SYMMEM_NO_SPACE, "op", "step", "no room");
-    EXPECT(sm_session_give_up(self->session, &call, full) == SYMMEM_NO_SPACE);
-    sm_session_fail_ranks(self->session, &call, SYMMEM_TIMEOUT, missing, "did not arrive");
-    EXPECT(sm_session_give_up(self->session, &call, SYMMEM_TIMEOUT) == SYMMEM_MISMATCH);
-    EXPECT(strcmp(last_record().message, "what they say") == 0 && last_record().failed_rank == 1);
-    return 0;
-}
-
-TEST("a rank that ended") {
-    static const rank_body bodies[] = {body_stands, body_contradicts, body_joining};
-    CU_ASSERT_TRUE_FATAL(find_ended());
-    for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {
-        symmem_store *store = NULL;
-        test_rank ranks[3];
-        CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
-        prepare_ranks(ranks, 3, store, bodies[i], NULL);
         CU_ASSERT_TRUE(run_threads(ranks, 1));
         symmem_store_close(store);
     }
