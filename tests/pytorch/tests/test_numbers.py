@@ -152,9 +152,9 @@ def test_splits_that_wrap_around(first):
     splits, met = meet(size(), dtype=torch.int64)
     splits.fill_(first)
     met.barrier()
-    out = torch.full((8, 4), -1.0)
-    result = torch.full((2, size()), -1)
-    larger = "OUT_OF_RANGE|the splits are larger than the tensors"
+    out = symm_mem.empty((8, 4), device="cpu").fill_(-1)
+    result = symm_mem.empty((2, size()), dtype=torch.int64, device="cpu").fill_(-1)
+    larger = "OUT_OF_RANGE"
     fails(larger, ops.all_to_all_vdev, tensor, out, splits, result, WORLD)
     assert out.eq(-1).all() and result.eq(-1).all()
     if hasattr(ops, "all_to_all_vdev_2d"):
@@ -187,7 +187,8 @@ LIMITS = """
     if not new:
         waits += [
             lambda: torch.ops.symm_mem._async_input_mm(square, square, signals, 0),
-            lambda: torch.ops.symm_mem.nccl_wait_for_signal(tensor, 1),
+            # The first wait has poisoned the handle of the first tensor.
+            lambda: torch.ops.symm_mem.nccl_wait_for_signal(symm_mem.empty(4, device="cpu"), 1),
         ]
     for wait in waits:
         begin = time.monotonic()
