@@ -36,9 +36,8 @@ at::Tensor remote_tensor(Symmetric &memory, int64_t peer, at::IntArrayRef sizes,
 at::Tensor signal_pad(Symmetric &memory, int64_t rank, at::IntArrayRef sizes,
                       std::optional<at::ScalarType> dtype, int64_t storage_offset) {
     auto handle = ours(memory);
-    return handle
-               ? get_signal_pad(handle, rank, sizes, dtype, storage_offset)
-               : memory.get_signal_pad(narrow<int>(rank, "rank"), sizes, dtype, storage_offset);
+    return handle ? get_signal_pad(handle, rank, sizes, dtype, storage_offset)
+                  : memory.get_signal_pad(narrow<int>(rank, "rank"), sizes, dtype, storage_offset);
 }
 
 template <typename Function, typename... Arguments>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// All-to-alls of rows whose splits lie in tensors. symmem checks the splits themselves, on all ranks
-// and before anything is written.
+// All-to-alls of rows whose splits lie in tensors. symmem checks the splits themselves, on all
+// ranks and before anything is written.
 #include "ops.h"
 
 namespace symmem_torch {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Operations that write and await words and signals, and a product whose input arrives in chunks.
-// NCCL's signal is a count for each rank, or the first 64-bit word of the handle's signal pad, where
-// a wait takes any value that is as large. NVSHMEM's is a word in a symmetric tensor of the
+// NCCL's signal is a count for each rank, or the first 64-bit word of the handle's signal pad,
+// where a wait takes any value that is as large. NVSHMEM's is a word in a symmetric tensor of the
 // caller's, and a wait for it wants that very value. Waiting takes from a count and leaves a word.
 #include "ops.h"
 
@@ -165,8 +165,8 @@ void wait_value(const Memory &memory, int64_t rank, int64_t offset, const std::s
     auto how = comparison(compare);
     check(is_small ? symmem_wait_value32(handle.raw(), of, place, how,
                                          narrow<uint32_t>(value, "value"), by, limit, nullptr)
-                   : symmem_wait_value64(handle.raw(), of, place, how,
-                                         static_cast<uint64_t>(value), by, limit, nullptr));
+                   : symmem_wait_value64(handle.raw(), of, place, how, static_cast<uint64_t>(value),
+                                         by, limit, nullptr));
 }
 
 Tensor async_input_mm(const Tensor &a, const Tensor &b, const Tensor &signals, int64_t pivot) {

@@ -53,7 +53,7 @@ def _as_signed(value: int, bits: int) -> int:
 
 
 def write_value(tensor: torch.Tensor, offset: int, value: int) -> None:
-    """Writes one word of a flat tensor of uint32 or uint64, whoever's memory it is in. A rank that
+    """Writes one word of a flat tensor of uint32 or uint64, this rank's or a peer's. A rank that
     sees it sees what this one wrote before.
     """
     bits = 8 * tensor.element_size()
