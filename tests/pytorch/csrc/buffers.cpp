@@ -29,6 +29,8 @@ void let_go(void *handle) {
 at::Tensor part_of(const HandlePtr &handle, const char *operation, Span span, size_t first_byte,
                    at::IntArrayRef sizes, at::ScalarType dtype, int64_t storage_offset) {
     TORCH_CHECK(span.begin, "symmem: the memory of that rank is not in the reach of this one");
+    TORCH_CHECK(!c10::isQIntType(dtype), "symmem: a tensor of ", dtype,
+                " needs a scale; take one of the plain dtype of that size [INVALID_ARGUMENT]");
     auto element = c10::elementSize(dtype);
     auto skipped = not_negative(storage_offset, "storage_offset");
     auto elements = sum(skipped, count_of(sizes), "the number of elements");

@@ -54,6 +54,23 @@ def test_buffers():
     assert handle.get_buffer(rank(), [4], torch.int32, 12).data_ptr() == tensor[12:].data_ptr()
 
 
+def test_dtypes_of_buffers():
+    """A tensor of a quantized dtype without a scale would end the process when it is read."""
+    _, handle = meet(16)
+    dtypes = {value for value in vars(torch).values() if isinstance(value, torch.dtype)}
+    for dtype in dtypes:
+        for get in (
+            lambda: handle.get_buffer(0, (1,), dtype),
+            lambda: handle.get_remote_tensor(0, (1,), dtype),
+            lambda: handle.get_signal_pad(0, (1,), dtype),
+        ):
+            if str(dtype).startswith(("torch.qint", "torch.quint")):
+                fails("needs a scale", get)
+            else:
+                assert get().dtype == dtype
+    handle.barrier()
+
+
 def test_signal_pad_of_another_size():
     """Its bounds are those of the pad that the allocation has."""
     before = symm_mem.get_signal_pad_size()
