@@ -173,7 +173,8 @@ def every_form(tensor, out, splits, offsets, result):
     ),
 )
 def test_wrong_splits_of_one_rank_are_every_ranks_failure(first, what, culprit):
-    wrong = {"rank 0": [0], "the last rank": [size() - 1], "all ranks": list(range(size()))}[culprit]
+    all_ranks = list(range(size()))
+    wrong = {"rank 0": [0], "the last rank": [size() - 1], "all ranks": all_ranks}[culprit]
     tensor, handle = meet((8, 2))
     out, result = symm_mem.empty((8 * size(), 2), device="cpu"), places(size())
     splits = torch.ones(size(), dtype=torch.int64)
