@@ -2,7 +2,7 @@
 """overhead.py: what symmem_torch adds to symmem's own calls, between two ranks.
 
 Both are called alternately in one run, and the best rounds are compared: an all-reduce of 1 KiB, and
-the allocation, rendezvous and release of 4 KiB.
+the allocation, rendezvous and release of 4 KiB. A tensor of a peer's buffer is measured alone.
 """
 
 from __future__ import annotations
@@ -125,6 +125,12 @@ def rendezvous(symmem: Symmem) -> list[float]:
     return by_turns(MEETINGS, by_torch, lambda: symmem.part(*symmem.meet(4096)))
 
 
+def buffers() -> float:
+    tensor = symm_mem.empty(1024, device="cpu")
+    handle = symm_mem.rendezvous(tensor, "0")
+    return by_turns(CALLS, lambda: handle.get_buffer(0, (1024,), torch.float32))[0]
+
+
 def measure(rank: int, directory: str) -> None:
     torch.set_num_threads(1)
     os.environ.update(RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank))
@@ -133,6 +139,7 @@ def measure(rank: int, directory: str) -> None:
     dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
     symmem = Symmem()
     (reduce_torch, reduce_own), (meet_torch, meet_own) = all_reduces(symmem), rendezvous(symmem)
+    buffer_us = buffers()
     if rank == 0:
         print(
             f"one_shot_all_reduce, 1 KiB: {reduce_torch:.2f} us by PyTorch, {reduce_own:.2f} us "
@@ -142,6 +149,7 @@ def measure(rank: int, directory: str) -> None:
             f"rendezvous, 4 KiB: {meet_torch:.0f} us by PyTorch, {meet_own:.0f} us by symmem: "
             f"{meet_torch / meet_own:.2f} times"
         )
+        print(f"get_buffer: {buffer_us:.2f} us")
     sys.stdout.flush()
     dist.barrier()
     os._exit(0)

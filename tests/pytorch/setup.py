@@ -7,6 +7,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 
 from setuptools import Distribution, setup
 from setuptools.command.build_py import build_py
@@ -41,7 +42,10 @@ class Build(build_py):
         build = pathlib.Path(self.build_lib).resolve().parent / "cmake"
         jobs = str(len(os.sched_getaffinity(0)))
         subprocess.run(
-            ["cmake", "-S", str(HERE), "-B", str(build), f"-DSYMMEM_TORCH={torch_folder}"],
+            [
+                *("cmake", "-S", str(HERE), "-B", str(build)),
+                *(f"-DSYMMEM_TORCH={torch_folder}", f"-DPython3_EXECUTABLE={sys.executable}"),
+            ],
             check=True,
         )
         subprocess.run(

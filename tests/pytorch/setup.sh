@@ -29,6 +29,10 @@ need_command cmake cmake
 need_command nm binutils
 need_header dlpack/dlpack.h libdlpack-dev
 have_command python3 && python3 -c 'import ensurepip, venv' 2>/dev/null || missing_packages+=(python3-venv)
+has_python_headers() {
+    python3 -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))'
+}
+have_command python3 && has_python_headers || missing_packages+=(python3-dev)
 install_missing || exit 1
 
 python=$venv/bin/python

@@ -8,17 +8,10 @@
 namespace symmem_torch {
 namespace {
 
-using HandlePtr = c10::intrusive_ptr<Handle>;
-
 struct Span {
     void *begin;
     size_t bytes;
 };
-
-HandlePtr ours(const Memory &memory) {
-    our_handle(memory.get());
-    return c10::static_intrusive_pointer_cast<Handle>(memory);
-}
 
 size_t count_of(at::IntArrayRef sizes) {
     size_t count = 1;
@@ -28,10 +21,16 @@ size_t count_of(at::IntArrayRef sizes) {
     return count;
 }
 
+void let_go(void *handle) {
+    HandlePtr::reclaim(static_cast<Handle *>(handle));
+}
+
 /* The tensor keeps the handle, and so the memory, for as long as there is a view of it. */
 at::Tensor part_of(const HandlePtr &handle, const char *operation, Span span, size_t first_byte,
                    at::IntArrayRef sizes, at::ScalarType dtype, int64_t storage_offset) {
     TORCH_CHECK(span.begin, "symmem: the memory of that rank is not in the reach of this one");
+    TORCH_CHECK(!c10::isQIntType(dtype), "symmem: a tensor of ", dtype,
+                " needs a scale; take one of the plain dtype of that size [INVALID_ARGUMENT]");
     auto element = c10::elementSize(dtype);
     auto skipped = not_negative(storage_offset, "storage_offset");
     auto elements = sum(skipped, count_of(sizes), "the number of elements");
@@ -39,7 +38,7 @@ at::Tensor part_of(const HandlePtr &handle, const char *operation, Span span, si
     TORCH_CHECK(end <= span.bytes, "SymmetricMemory::", operation, ": the requested size (", end,
                 " bytes) exceeds the allocated size (", span.bytes, " bytes) [OUT_OF_RANGE]");
     return at::for_blob(static_cast<char *>(span.begin) + first_byte + skipped * element, sizes)
-        .deleter([handle](void *) {})
+        .context(HandlePtr(handle).release(), &let_go)
         .options(at::TensorOptions().dtype(dtype).device(handle->get_device()))
         .make_tensor();
 }
@@ -51,22 +50,19 @@ Span buffer(const HandlePtr &handle, int64_t rank) {
 
 } // namespace
 
-at::Tensor get_buffer(const Memory &memory, int64_t rank, at::IntArrayRef sizes,
+at::Tensor get_buffer(const HandlePtr &handle, int64_t rank, at::IntArrayRef sizes,
                       at::ScalarType dtype, int64_t storage_offset) {
-    auto handle = ours(memory);
     return part_of(handle, "get_buffer", buffer(handle, rank), 0, sizes, dtype, storage_offset);
 }
 
-at::Tensor get_remote_tensor(const Memory &memory, int64_t peer, at::IntArrayRef sizes,
+at::Tensor get_remote_tensor(const HandlePtr &handle, int64_t peer, at::IntArrayRef sizes,
                              at::ScalarType dtype) {
-    auto handle = ours(memory);
     return part_of(handle, "get_remote_tensor", buffer(handle, peer), handle->get_offset(), sizes,
                    dtype, 0);
 }
 
-at::Tensor get_signal_pad(const Memory &memory, int64_t rank, at::IntArrayRef sizes,
+at::Tensor get_signal_pad(const HandlePtr &handle, int64_t rank, at::IntArrayRef sizes,
                           std::optional<at::ScalarType> dtype, int64_t storage_offset) {
-    auto handle = ours(memory);
     auto of = handle->rank_of(rank);
     Span pad{handle->get_signal_pad_ptrs()[of], handle->info().signal_pad_size};
     auto kind = dtype.value_or(at::kUInt32);

@@ -12,16 +12,14 @@
 
 namespace symmem_torch {
 
-using Memory = c10::intrusive_ptr<c10d::symmetric_memory::SymmetricMemory>;
-
 /* From the begin of the rank's block; the offset counts elements. */
-at::Tensor get_buffer(const Memory &memory, int64_t rank, at::IntArrayRef sizes,
+at::Tensor get_buffer(const HandlePtr &handle, int64_t rank, at::IntArrayRef sizes,
                       at::ScalarType dtype, int64_t storage_offset);
 /* From where in its block the tensor of the rendezvous is. */
-at::Tensor get_remote_tensor(const Memory &memory, int64_t peer, at::IntArrayRef sizes,
+at::Tensor get_remote_tensor(const HandlePtr &handle, int64_t peer, at::IntArrayRef sizes,
                              at::ScalarType dtype);
 /* Without sizes all of it; without a dtype words of 32 bits. */
-at::Tensor get_signal_pad(const Memory &memory, int64_t rank, at::IntArrayRef sizes,
+at::Tensor get_signal_pad(const HandlePtr &handle, int64_t rank, at::IntArrayRef sizes,
                           std::optional<at::ScalarType> dtype, int64_t storage_offset);
 
 } // namespace symmem_torch

@@ -28,6 +28,9 @@ std::string describe(symmem_status status) {
     if (record.channel >= 0) {
         line << ", channel " << record.channel;
     }
+    if (record.failed_rank >= 0) {
+        line << ", failed rank " << record.failed_rank;
+    }
     const char *separator = ", missing ranks ";
     for (int32_t rank = 0; rank < record.world_size; rank++) {
         if (symmem_error_is_missing(&record, rank)) {

@@ -53,6 +53,9 @@ class Handle : public c10d::symmetric_memory::SymmetricMemory {
         return info_.world_within_direct_access;
     }
 
+    symmem_context *context() const {
+        return world_->context();
+    }
     symmem_handle *raw() const {
         return handle_;
     }
@@ -79,6 +82,9 @@ class Handle : public c10d::symmetric_memory::SymmetricMemory {
     symmem_handle_info info_;
     std::vector<int> global_ranks_;
 };
+
+using HandlePtr = c10::intrusive_ptr<Handle>;
+using Memory = c10::intrusive_ptr<c10d::symmetric_memory::SymmetricMemory>;
 
 /* Throws for a handle of another allocator's. */
 Handle &our_handle(c10d::symmetric_memory::SymmetricMemory *memory);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Loading this library registers the allocator; torch.ops.symmem has what PyTorch's interface has
 // no place for.
-#include "buffers.h"
 #include "ops.h"
 #include "pool.h"
 
@@ -43,9 +42,6 @@ TORCH_LIBRARY(symmem, m) {
     m.def("reset", &symmem_torch::reset);
     m.def("group_name", &symmem_torch::group_name);
     m.def("status", &symmem_torch::status);
-    m.def("get_buffer", &symmem_torch::get_buffer);
-    m.def("get_remote_tensor", &symmem_torch::get_remote_tensor);
-    m.def("get_signal_pad", &symmem_torch::get_signal_pad);
     m.def("release_world", &symmem_torch::World::release);
     m.def("enter_pool", &symmem_torch::enter_pool);
     m.def("leave_pool", &symmem_torch::leave_pool);

@@ -285,14 +285,20 @@ def test_signal_that_does_not_come():
         dist.init_process_group("gloo", store=store, rank=0, world_size=1, timeout=limit)
         tensor = symm_mem.empty(4, dtype=torch.int64, device="cpu")
         symm_mem.rendezvous(tensor, "0").barrier()
-        for wait in (
-            lambda: torch.ops.symm_mem.nccl_wait_for_signal(tensor, 1),
-            lambda: torch.ops.symm_mem.nvshmem_wait_for_signal(tensor, 1, 0),
+        for wait, text in (
+            (
+                lambda: torch.ops.symm_mem.nccl_wait_for_signal(tensor, 1),
+                "the signal is 0 and not 1 [TIMEOUT, group 0",
+            ),
+            (
+                lambda: torch.ops.symm_mem.nvshmem_wait_for_signal(tensor, 1, 0),
+                "the word was 0, awaited was == 1 [TIMEOUT, group 0",
+            ),
         ):
             try:
                 wait()
             except RuntimeError as error:
-                assert "the signal is 0 and not 1 [TIMEOUT, group 0" in str(error), error
+                assert text in str(error), error
             else:
                 raise SystemExit("no exception")
     """)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators of PyTorch's NCCL and NVSHMEM backends that symmem has no call for, and those that
-wait for words.
+"""Operators of PyTorch's NCCL and NVSHMEM backends that symmem has no call for, and a product whose
+input arrives in chunks.
 """
 
 from __future__ import annotations
@@ -22,42 +22,6 @@ def needs(name: str):
     return pytest.mark.skipif(
         not hasattr(ops, name), reason=f"this version of PyTorch has no {name}"
     )
-
-
-# --- data with a signal ---------------------------------------------------------------------------
-
-
-@needs("nccl_put_with_signal")
-def test_nccl_put_with_signal():
-    to, source = (rank() + 1) % size(), (rank() - 1) % size()
-    tensor, handle = meet((size(), 2048))  # a row is its owner's, here and at the peer
-    for value in (1, 2, 7):
-        tensor[rank()] = 10 * value + rank()
-        ops.nccl_put_with_signal(tensor[rank()], value, to)
-        ops.nccl_wait_for_signal(tensor, value)
-        assert tensor[source].eq(10 * value + source).all()
-        ops.nccl_wait_for_signal(tensor, value - 1)  # a smaller one is there too
-        handle.barrier()
-    fails("peer must be in", ops.nccl_put_with_signal, tensor, 1, size())
-    fails("allocated with", ops.nccl_put_with_signal, torch.ones(4), 1, 0)
-    handle.barrier()
-
-
-@needs("nvshmem_put_with_signal")
-def test_nvshmem_put_with_signal():
-    to, source = (rank() + 1) % size(), (rank() - 1) % size()
-    tensor, handle = meet((size(), 64), dtype=torch.int32)
-    sigpad, _ = meet(2, dtype=torch.int64)
-    for value in (5, 3):  # it is set, and so may fall
-        tensor[rank()] = value + rank()
-        ops.nvshmem_put_with_signal(tensor[rank()], sigpad[1:], value, to)
-        ops.nvshmem_wait_for_signal(sigpad[1:], value, source)
-        assert tensor[source].eq(value + source).all() and sigpad.tolist() == [0, value]
-        handle.barrier()
-    narrow, _ = meet(1, dtype=torch.int32)
-    fails("8 bytes", ops.nvshmem_put_with_signal, tensor, narrow, 1, to)
-    fails("peer must be in", ops.nvshmem_wait_for_signal, sigpad, 1, size())
-    handle.barrier()
 
 
 # --- a product whose input arrives ----------------------------------------------------------------
@@ -86,54 +50,6 @@ def test_async_input_mm():
     fails("multiplied", ops._async_input_mm, a, other.t(), signals, 0)
     fails("flat uint32", ops._async_input_mm, a, other, torch.zeros(4), 0)
     fails("OUT_OF_RANGE|INVALID_ARGUMENT", ops._async_input_mm, a, other, signals, chunks)
-
-
-# --- all-to-all by ranks and experts --------------------------------------------------------------
-
-
-def sections(splits: list[list[int]], owner: int, experts: int) -> list[list[torch.Tensor]]:
-    """What each rank has for each expert of the owner: rows that say whose they are."""
-    return [
-        [
-            torch.full((splits[source][owner * experts + expert], 3), source * 100.0 + expert)
-            for expert in range(experts)
-        ]
-        for source in range(size())
-    ]
-
-
-@needs("all_to_all_vdev_2d")
-@pytest.mark.parametrize("align", (None, 4))
-def test_all_to_all_by_experts_and_back(align):
-    experts, room = 2, 64
-    splits = [
-        [(source + 2 * part) % 4 for part in range(size() * experts)] for source in range(size())
-    ]
-    tensor, handle = meet((room, 3))
-    out, _ = meet((room, 3))
-    in_splits, _ = meet(size() * experts, dtype=torch.int64)
-    places, _ = meet((2, size() * experts), dtype=torch.int64)
-    in_splits.copy_(torch.tensor(splits[rank()]))
-    mine = [sections(splits, owner, experts)[rank()] for owner in range(size())]
-    rows = torch.cat([part for parts in mine for part in parts])
-    tensor[: len(rows)] = rows
-    ops.all_to_all_vdev_2d(tensor, out, in_splits, places, WORLD, align)
-    expected = sections(splits, rank(), experts)
-    for index, (length, begin) in enumerate(places.t().tolist()):
-        expert, source = divmod(index, size())
-        assert out[begin : begin + length].equal(expected[source][expert])
-        assert source > 0 or begin % (align or 1) == 0
-    back, _ = meet((room, 3))
-    back_places, _ = meet((2, size() * experts), dtype=torch.int64)
-    ops.all_to_all_vdev_2d_offset(out, back, places, back_places, WORLD)
-    assert back[: len(rows)].equal(rows)
-    assert back_places[0].tolist() == splits[rank()]
-    in_splits.fill_(room)
-    fails(
-        "splits are larger", ops.all_to_all_vdev_2d, tensor, out, in_splits, places, WORLD, align
-    )
-    fails("same dtype", ops.all_to_all_vdev_2d, tensor, places, in_splits, places, WORLD, align)
-    handle.barrier()
 
 
 # --- blocks and tiles -----------------------------------------------------------------------------

@@ -54,6 +54,23 @@ def test_buffers():
     assert handle.get_buffer(rank(), [4], torch.int32, 12).data_ptr() == tensor[12:].data_ptr()
 
 
+def test_dtypes_of_buffers():
+    """A tensor of a quantized dtype without a scale would end the process when it is read."""
+    _, handle = meet(16)
+    dtypes = {value for value in vars(torch).values() if isinstance(value, torch.dtype)}
+    for dtype in dtypes:
+        for get in (
+            lambda: handle.get_buffer(0, (1,), dtype),
+            lambda: handle.get_remote_tensor(0, (1,), dtype),
+            lambda: handle.get_signal_pad(0, (1,), dtype),
+        ):
+            if str(dtype).startswith(("torch.qint", "torch.quint")):
+                fails("needs a scale", get)
+            else:
+                assert get().dtype == dtype
+    handle.barrier()
+
+
 def test_signal_pad_of_another_size():
     """Its bounds are those of the pad that the allocation has."""
     before = symm_mem.get_signal_pad_size()
@@ -152,9 +169,9 @@ def test_splits_that_wrap_around(first):
     splits, met = meet(size(), dtype=torch.int64)
     splits.fill_(first)
     met.barrier()
-    out = torch.full((8, 4), -1.0)
-    result = torch.full((2, size()), -1)
-    larger = "OUT_OF_RANGE|the splits are larger than the tensors"
+    out = symm_mem.empty((8, 4), device="cpu").fill_(-1)
+    result = symm_mem.empty((2, size()), dtype=torch.int64, device="cpu").fill_(-1)
+    larger = "OUT_OF_RANGE"
     fails(larger, ops.all_to_all_vdev, tensor, out, splits, result, WORLD)
     assert out.eq(-1).all() and result.eq(-1).all()
     if hasattr(ops, "all_to_all_vdev_2d"):
@@ -187,7 +204,8 @@ LIMITS = """
     if not new:
         waits += [
             lambda: torch.ops.symm_mem._async_input_mm(square, square, signals, 0),
-            lambda: torch.ops.symm_mem.nccl_wait_for_signal(tensor, 1),
+            # The first wait has poisoned the handle of the first tensor.
+            lambda: torch.ops.symm_mem.nccl_wait_for_signal(symm_mem.empty(4, device="cpu"), 1),
         ]
     for wait in waits:
         begin = time.monotonic()

@@ -192,25 +192,6 @@ def test_all_to_all():
     assert out.equal((100.0 * torch.arange(size()) + rank()).repeat_interleave(10))
 
 
-def test_all_to_all_vdev():
-    sent = torch.tensor([(3 * rank() + peer) % 5 for peer in range(size())])
-    received = torch.tensor([(3 * peer + rank()) % 5 for peer in range(size())])
-    tensor, _ = meet((5 * size(), 2))
-    splits, _ = meet(size(), dtype=torch.int64)
-    splits.copy_(sent)
-    tensor[: sent.sum(), 0] = torch.cat(
-        [torch.full((int(n),), 10.0 * rank() + peer) for peer, n in enumerate(sent)]
-    )
-    out = torch.full((5 * size(), 2), -1.0)
-    result = torch.empty(2, size(), dtype=torch.int64)
-    ops.all_to_all_vdev(tensor, out, splits, result, WORLD)
-    assert result[0].equal(received) and result[1].equal(received.cumsum(0) - received)
-    expected = torch.cat(
-        [torch.full((int(n),), 10.0 * peer + rank()) for peer, n in enumerate(received)]
-    )
-    assert out[: received.sum(), 0].equal(expected) and out[received.sum() :].eq(-1).all()
-
-
 def test_get_remote_tensors():
     tensor, handle = meet((4, 2))
     tensor.fill_(rank())

@@ -9,6 +9,7 @@ symmem_torch.emulate`.
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING
 
 from . import _library
@@ -19,11 +20,15 @@ from . import _layer  # noqa: E402  (needs the library)
 from ._pool import MemPool, use_mem_pool  # noqa: E402
 
 if TYPE_CHECKING:
+    import torch
     from torch._C._distributed_c10d import _SymmetricMemory
 
 _layer.install()
 
-__all__ = ["MemPool", "disable", "enable", "enabled", "reset", "status", "use_mem_pool"]
+__all__ = [
+    *("MemPool", "disable", "enable", "enabled", "reset", "status", "use_mem_pool"),
+    *("wait_value", "write_value"),
+]
 
 
 def reset(handle: _SymmetricMemory, timeout_ms: int = 0) -> None:
@@ -36,6 +41,54 @@ def reset(handle: _SymmetricMemory, timeout_ms: int = 0) -> None:
 def status(handle: _SymmetricMemory) -> str:
     """The name of the status that poisoned the handle, "TIMEOUT" for example, or "OK"."""
     return _library.operators().status(_layer.boxed(handle))
+
+
+def _as_signed(value: int, bits: int) -> int:
+    """A word's value as an operator takes it, which has numbers of 64 bits with a sign."""
+    if not 0 <= value < 1 << bits:
+        raise RuntimeError(
+            f"symmem: value must be in [0, 2^{bits}) (got {value}) [OUT_OF_RANGE]"
+        )
+    return value - (1 << 64) if value >> 63 else value
+
+
+def write_value(tensor: torch.Tensor, offset: int, value: int) -> None:
+    """Writes one word of a flat tensor of uint32 or uint64, this rank's or a peer's. A rank that
+    sees it sees what this one wrote before.
+    """
+    bits = 8 * tensor.element_size()
+    _library.operators().write_value(tensor, offset, _as_signed(operator.index(value), bits))
+
+
+def wait_value(
+    handle: _SymmetricMemory,
+    value: int,
+    *,
+    source: int,
+    compare: str = "eq",
+    rank: int | None = None,
+    offset: int = 0,
+    bits: int = 32,
+    timeout_ms: int = 0,
+) -> None:
+    """Waits until a word is equal to `value`, or ne, gt, ge, lt or le, as `compare` says.
+
+    The word has 32 or 64 bits and is at `offset` bytes from the handle's tensor in the memory of
+    `rank`, without it in this rank's. `source` is the rank that writes it: where that ends, or
+    gives up, so does the wait. 0: the process group's limit.
+    """
+    if bits not in (32, 64):
+        raise RuntimeError(f"symmem: bits must be 32 or 64 (got {bits}) [INVALID_ARGUMENT]")
+    _library.operators().wait_value(
+        _layer.boxed(handle),
+        handle.rank if rank is None else rank,
+        offset,
+        compare,
+        _as_signed(operator.index(value), bits),
+        source,
+        bits == 32,
+        timeout_ms,
+    )
 
 
 def enable(devices: int | None = None):  # noqa: ANN201  (a context manager, too)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import operator
 import threading
 import types
 import weakref
@@ -212,47 +211,6 @@ def _replace_functions() -> None:
         )
 
 
-def _handles_method(name: str, parameters: Callable[..., tuple[Any, ...]]) -> None:
-    """PyTorch's own lets through what wraps around, and its tensors do not keep the memory.
-    `parameters` are the method's, in the form that the operator takes.
-    """
-    original = getattr(_SymmetricMemory, name)
-    own = getattr(_library.operators(), name).default
-
-    @functools.wraps(original)
-    def method(self: _SymmetricMemory, *args: Any, **kwargs: Any) -> torch.Tensor:
-        if self.device.type != "cpu":
-            return original(self, *args, **kwargs)
-        arguments = parameters(*args, **kwargs)
-        with torch._C._DisableTorchDispatch():  # a real tensor, whatever mode there is
-            return own(boxed(self), *arguments)
-
-    setattr(_SymmetricMemory, name, method)
-
-
-def _replace_buffers() -> None:
-    index = operator.index
-    _handles_method(
-        "get_buffer",
-        lambda rank, sizes, dtype, storage_offset=0: (
-            index(rank),
-            sizes,
-            dtype,
-            index(storage_offset),
-        ),
-    )
-    _handles_method("get_remote_tensor", lambda peer, sizes, dtype: (index(peer), sizes, dtype))
-    _handles_method(
-        "get_signal_pad",
-        lambda rank, sizes=(), dtype=None, storage_offset=0: (
-            index(rank),
-            sizes,
-            dtype,
-            index(storage_offset),
-        ),
-    )
-
-
 def _replace_words() -> None:
     """PyTorch's own reach for CUDA whatever the tensor is."""
     _replace(
@@ -316,7 +274,7 @@ def install() -> None:
     """Once, when the package is imported."""
     symm_mem.torch = _Torch("torch")
     _replace_functions()
-    _replace_buffers()
+    _library.module().replace_methods(_SymmetricMemory)
     _replace_words()
     _replace_one_sided()
     _register_kernels()

@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.machinery
+import importlib.util
 import pathlib
+import types
 from typing import Any
 
 import torch
@@ -32,12 +36,22 @@ def load() -> None:
             f"from that of this torch, {torch.__version__}. Build it again: {HOW_TO_BUILD}"
         )
     try:
-        torch.ops.load_library(str(FOLDER / "libsymmem_torch.so"))
-    except OSError as error:
+        module()
+    except ImportError as error:
         raise ImportError(
             f"symmem_torch does not fit this torch, {torch.__version__}: {error}. "
             f"Build it again: {HOW_TO_BUILD}"
         ) from error
+
+
+@functools.cache
+def module() -> types.ModuleType:
+    """Loading it registers the allocator and the operators."""
+    name = "libsymmem_torch"
+    loader = importlib.machinery.ExtensionFileLoader(name, str(FOLDER / f"{name}.so"))
+    loaded = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
+    loader.exec_module(loaded)
+    return loaded
 
 
 def operators() -> Any:

@@ -6,8 +6,7 @@ between two barriers each rank reads what it is to have from the memory of its p
 from __future__ import annotations
 
 import contextlib
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -49,121 +48,6 @@ def _sum_of(handle: Any, tensor: torch.Tensor) -> torch.Tensor:
     """In the order of ranks; small floating-point elements are added up as larger ones."""
     parts = [_of_peer(handle, peer, tensor) for peer in range(handle.world_size)]
     return torch.stack(parts).sum(0)
-
-
-# --- all-to-all of rows, by ranks and experts -----------------------------------------------------
-
-
-def _check_rows(
-    input: torch.Tensor, out: torch.Tensor, splits: torch.Tensor, out_splits: torch.Tensor
-) -> None:
-    tensors = (input, out, splits, out_splits)
-    _check(
-        all(tensor.is_contiguous() for tensor in tensors),
-        "input, out, splits and offsets must be contiguous",
-    )
-    _check(
-        input.dim() > 0 and input.dtype == out.dtype and input.stride(0) == out.stride(0),
-        "input and out must have the same dtype and same stride at dim 0",
-    )
-    _check(splits.dtype == out_splits.dtype == torch.int64, "splits and offsets must be int64")
-
-
-def _offsets(lengths: Sequence[int]) -> list[int]:
-    """Where each begins if one follows the other."""
-    return [0, *itertools.accumulate(lengths)][:-1]
-
-
-def _aligned_offsets(lengths: list[int], row: int, align: int) -> list[int]:
-    """Rows of `row` parts follow each other; each but an aligned 0 begins at a multiple."""
-    rows = [lengths[begin : begin + row] for begin in range(0, len(lengths), row)]
-    sizes = [sum(part) for part in rows]
-    if align:
-        sizes = [max(align, -(-size // align) * align) for size in sizes]
-    starts = _offsets(sizes)
-    return [start + place for start, part in zip(starts, rows) for place in _offsets(part)]
-
-
-def _move_rows(
-    handle: Any,
-    input: torch.Tensor,
-    out: torch.Tensor,
-    out_splits_offsets: torch.Tensor,
-    parts: list[tuple[int, int, int]],
-    offsets: list[int],
-) -> None:
-    """Each part is a peer, a length and where in the peer's input it begins."""
-    for (peer, length, begin), place in zip(parts, offsets):
-        _check(
-            0 <= begin and 0 <= length <= input.shape[0] - begin and place + length <= out.shape[0],
-            f"the splits are larger than the tensors: {length} rows from row {begin} of "
-            f"{input.shape[0]} to row {place} of {out.shape[0]}",
-        )
-        out[place : place + length] = _of_peer(handle, peer, input)[begin : begin + length]
-    out_splits_offsets.copy_(torch.tensor([[part[1] for part in parts], offsets]))
-
-
-def all_to_all_vdev_2d(
-    input: torch.Tensor,
-    out: torch.Tensor,
-    in_splits: torch.Tensor,
-    out_splits_offsets: torch.Tensor,
-    group_name: str,
-    major_align: int | None = None,
-) -> None:
-    """Rows for experts, ordered by ranks, are received by experts, whose rows are aligned."""
-    align = 1 if major_align is None else major_align
-    _check(align > 0, "major_align must be positive")
-    _check_rows(input, out, in_splits, out_splits_offsets)
-    handle, splits = _handle(input, group_name), _handle(in_splits, group_name)
-    size, rank = handle.world_size, handle.rank
-    _check(
-        in_splits.dim() == 1
-        and in_splits.numel() % size == 0
-        and out_splits_offsets.shape == (2, in_splits.numel()),
-        "out_splits_offsets must be 2D with 2 rows, each row must be a multiple of world_size",
-    )
-    experts = in_splits.numel() // size
-    with _reading(handle):
-        sent = [_of_peer(splits, peer, in_splits).tolist() for peer in range(size)]
-        begins = [_offsets(lengths) for lengths in sent]
-        parts = [
-            (peer, sent[peer][own], begins[peer][own])
-            for own in range(rank * experts, (rank + 1) * experts)
-            for peer in range(size)
-        ]
-        offsets = _aligned_offsets([part[1] for part in parts], size, align)
-        _move_rows(handle, input, out, out_splits_offsets, parts, offsets)
-
-
-def all_to_all_vdev_2d_offset(
-    input: torch.Tensor,
-    out: torch.Tensor,
-    in_splits_offsets: torch.Tensor,
-    out_splits_offsets: torch.Tensor,
-    group_name: str,
-) -> None:
-    """The way back: rows by experts, each with its place; received by ranks."""
-    _check_rows(input, out, in_splits_offsets, out_splits_offsets)
-    handle, splits = _handle(input, group_name), _handle(in_splits_offsets, group_name)
-    size, rank = handle.world_size, handle.rank
-    shape = in_splits_offsets.shape
-    _check(
-        len(shape) == 2
-        and shape[0] == 2
-        and shape[1] % size == 0
-        and out_splits_offsets.shape == shape,
-        "in_splits_offsets must be 2D with 2 rows, each row must be a multiple of world_size",
-    )
-    with _reading(handle):
-        sent = [_of_peer(splits, peer, in_splits_offsets).tolist() for peer in range(size)]
-        parts = [
-            (peer, sent[peer][0][part], sent[peer][1][part])
-            for peer in range(size)
-            for part in range(rank, shape[1], size)
-        ]
-        offsets = _offsets([part[1] for part in parts])
-        _move_rows(handle, input, out, out_splits_offsets, parts, offsets)
 
 
 # --- blocks and tiles -----------------------------------------------------------------------------
@@ -283,8 +167,6 @@ def all_to_all_nd(
 
 
 KERNELS = {
-    "all_to_all_vdev_2d": all_to_all_vdev_2d,
-    "all_to_all_vdev_2d_offset": all_to_all_vdev_2d_offset,
     "tile_reduce": tile_reduce,
     "multi_root_tile_reduce": multi_root_tile_reduce,
     "nccl_reduce_scatter_offset": reduce_scatter_offset,

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The module of Python's that this library is: methods of handles. PyTorch's class for handles gets
+// them in place of its own when the package is imported. An operator would cost ten times as much.
+#include "buffers.h"
+#include "checked.h"
+
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
+
+namespace symmem_torch {
+namespace {
+
+namespace py = pybind11;
+using Symmetric = c10d::symmetric_memory::SymmetricMemory;
+
+/* Null for a handle of another allocator's. The caller of a method holds a reference. */
+HandlePtr ours(Symmetric &memory) {
+    auto handle = dynamic_cast<Handle *>(&memory);
+    return handle ? HandlePtr::reclaim_copy(handle) : HandlePtr();
+}
+
+at::Tensor buffer(Symmetric &memory, int64_t rank, at::IntArrayRef sizes, at::ScalarType dtype,
+                  int64_t storage_offset) {
+    auto handle = ours(memory);
+    return handle ? get_buffer(handle, rank, sizes, dtype, storage_offset)
+                  : memory.get_buffer(narrow<int>(rank, "rank"), sizes, dtype, storage_offset);
+}
+
+at::Tensor remote_tensor(Symmetric &memory, int64_t peer, at::IntArrayRef sizes,
+                         at::ScalarType dtype) {
+    auto handle = ours(memory);
+    return handle ? get_remote_tensor(handle, peer, sizes, dtype)
+                  : memory.get_remote_tensor(narrow<int>(peer, "peer"), sizes, dtype);
+}
+
+at::Tensor signal_pad(Symmetric &memory, int64_t rank, at::IntArrayRef sizes,
+                      std::optional<at::ScalarType> dtype, int64_t storage_offset) {
+    auto handle = ours(memory);
+    return handle ? get_signal_pad(handle, rank, sizes, dtype, storage_offset)
+                  : memory.get_signal_pad(narrow<int>(rank, "rank"), sizes, dtype, storage_offset);
+}
+
+template <typename Function, typename... Arguments>
+void replace(const py::object &type, const char *name, Function function,
+             const Arguments &...arguments) {
+    type.attr(name) = py::cpp_function(torch::wrap_pybind_function(function), py::name(name),
+                                       py::is_method(type), arguments...);
+}
+
+void replace_methods(const py::object &type) {
+    replace(type, "get_buffer", &buffer, py::arg("rank"), py::arg("sizes"), py::arg("dtype"),
+            py::arg("storage_offset") = 0);
+    replace(type, "get_remote_tensor", &remote_tensor, py::arg("peer"), py::arg("sizes"),
+            py::arg("dtype"));
+    replace(type, "get_signal_pad", &signal_pad, py::arg("rank"), py::arg("sizes") = py::tuple(),
+            py::arg("dtype") = py::none(), py::arg("storage_offset") = 0);
+}
+
+} // namespace
+} // namespace symmem_torch
+
+PYBIND11_MODULE(libsymmem_torch, m) {
+    m.def("replace_methods", &symmem_torch::replace_methods);
+}
