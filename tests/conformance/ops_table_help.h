@@ -156,6 +156,10 @@ static const struct ops_row ops_rows[] = {
      row_low_contention_all_gather, NULL},
     {"low_contention_all_gather_out staged", FAR, FAR, ROW_GATHERS | ROW_COMPOSED,
      row_low_contention_all_gather, NULL},
+    {"all_gather_v", BLOCK, FAR, ROW_GATHERS | ROW_COMPOSED, row_all_gather_v, NULL},
+    {"all_gather_v push", FAR, BLOCK, ROW_GATHERS | ROW_COMPOSED, row_all_gather_v, "push of v"},
+    {"all_gather_v own chunk", OWN_CHUNK, BLOCK, ROW_GATHERS | ROW_COMPOSED, row_all_gather_v,
+     "push of v"},
     {"multimem_all_reduce", BLOCK, NOWHERE, ROW_REDUCES | ROW_MULTIMEM, row_multimem_all_reduce,
      NULL},
     {"multimem_one_shot_all_reduce_out", BLOCK, FAR, ROW_REDUCES | ROW_MULTIMEM,
@@ -228,6 +232,7 @@ struct ops_setting {
     struct ops_call call;
     struct ops_tensor buffer, input, out;
     DLManagedTensor *made;
+    size_t counts[OPS_MAX_RANKS];
 };
 
 static inline void ops_place_tensor(const struct ops_desk *desk, const struct ops_terms *terms,
@@ -248,6 +253,9 @@ static inline void ops_set(const struct ops_desk *desk, const struct ops_row *ro
                                   .limit_ms = desk->limit_ms,
                                   .made_p = &set->made,
                                   .more = desk->far + OPS_HALF / 2};
+    for (int32_t rank = 0; rank < desk->size; rank++)
+        set->counts[rank] = terms->count;
+    set->call.counts = set->counts;
     ops_place_tensor(desk, terms, &set->buffer, BLOCK, 0, false);
     ops_place_tensor(desk, terms, &set->input, row->input, 0, row->traits & ROW_IN_WHOLE);
     ops_place_tensor(desk, terms, &set->out, row->out, OPS_HALF, row->traits & ROW_OUT_WHOLE);

@@ -76,7 +76,11 @@ static symmem_status run(const struct bench *b, const struct call *c) {
     const int64_t result = scatters(row) ? count / size : gathers(row) ? count * size : count;
     const bool rows = row->run == row_reduce_scatter_split;
     const int64_t from[2] = {rows ? 2 : count, count / 2}, to[2] = {rows ? 2 : result, result / 2};
+    size_t counts[OPS_MAX_RANKS];
+    for (int32_t rank = 0; rank < b->size; rank++)
+        counts[rank] = scatters(row) ? c->count / (size_t)size : c->count;
     const struct ops_call call = {.handle = b->handle,
+                                  .counts = counts,
                                   .buffer = FLAT(b->own + c->at, c->dtype, c->count),
                                   .input = SHAPED(input_of(b, c), c->dtype, 1 + rows, from),
                                   .out = SHAPED(result_of(b, c), c->dtype, 1 + rows, to),

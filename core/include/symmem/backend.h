@@ -129,6 +129,7 @@ typedef enum symmem_call_kind {
     SYMMEM_CALL_FUSED_MATMUL_REDUCE_SCATTER,
     SYMMEM_CALL_ALL_TO_ALL_V, /* of run_splits */
     SYMMEM_CALL_WAIT_VALUE,   /* in a symmem_fault only */
+    SYMMEM_CALL_ALL_GATHER_V, /* made of other entries, as those above */
     SYMMEM_CALL_KIND_COUNT
 } symmem_call_kind;
 
