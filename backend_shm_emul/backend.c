@@ -24,6 +24,7 @@
 #include "signal/counts.h"
 #include "signals.h"
 #include "stream.h"
+#include "tile.h"
 #include "wait.h"
 
 #define DEFAULT_DEVICES 8
@@ -264,6 +265,7 @@ static const symmem_collective_ops collective_ops = {
     .size = sizeof(symmem_collective_ops),
     .run = shm_collective,
     .run_splits = shm_collective,
+    .reduce_tile = shm_reduce_tile,
 };
 
 static const symmem_matmul_ops matmul_ops = {

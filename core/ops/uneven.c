@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The public operations with a count for each rank, composed of barriers and other entries. */
+#include "ops/reduce.h"
 #include "ops/uneven.h"
 #include "backend/registry.h"
 #include "ops/compose.h"
@@ -176,4 +177,65 @@ symmem_status symmem_all_gather_v(symmem_handle *handle, const DLTensor *input,
                  ? prepare_push(&call, &read, &used, &result)
                  : prepare_pull(&call, &read, &in, &result);
     return status == SYMMEM_OK ? run_gather(&call, &read, &used, &result) : status;
+}
+
+/* --- reduce_scatter_v ----------------------------------------------------------------------- */
+
+static symmem_status scatter_in_steps(const sm_channel_op *op, const symmem_exec *exec,
+                                      bool capturing) {
+    sm_parts parts;
+    sm_parts_begin(&parts, op, exec, capturing);
+    symmem_status status = sm_parts_barrier(&parts);
+    if (status == SYMMEM_OK)
+        status = sm_parts_reduce(&parts, op->plan);
+    return status == SYMMEM_OK ? sm_parts_barrier(&parts) : status;
+}
+
+static symmem_status run_scatter(sm_reduction_call *call, const sm_counts *counts) {
+    sm_collective_op *op = &call->op;
+    const symmem_tile_reduction part = {
+        .size = sizeof part,
+        .dtype = op->call.dtype,
+        .op = op->call.op,
+        .offset = op->call.offset + counts->before * symmem_dtype_size(op->call.dtype),
+        .rows = 1,
+        .row = counts->own,
+        .src_row = counts->own,
+        .dst_row = counts->own,
+        .dst = call->out.data,
+    };
+    op->call.out = call->out.data;
+    if (sm_counts_are_even(op, counts)) {
+        op->call.kind = SYMMEM_CALL_REDUCE_SCATTER;
+        op->call.count = op->call.out_row = counts->most;
+        op->call.in_row = counts->sum;
+        return sm_collective_run(op, NULL, &call->out);
+    }
+    op->detail = counts->hash;
+    op->compose = scatter_in_steps;
+    op->plan = &part;
+    return sm_collective_run(op, NULL, &call->out);
+}
+
+symmem_status symmem_reduce_scatter_v(symmem_handle *handle, const DLTensor *input,
+                                      symmem_reduce_op op, const size_t *counts,
+                                      const DLTensor *out, int32_t channel, uint32_t timeout_ms,
+                                      symmem_stream *stream) {
+    SM_PUBLIC_CALL;
+    sm_reduction_call call;
+    sm_counts read;
+    sm_reduction reduction = sm_reduction_of("reduce_scatter_v", SYMMEM_CALL_REDUCE_SCATTER_V,
+                                             handle, input, op, channel, timeout_ms, stream);
+    sm_reduction_to(&reduction, out);
+    symmem_status status = sm_reduction_begin(&reduction, &call);
+    if (status == SYMMEM_OK)
+        status = sm_counts_read(&call.op, counts, &call.input, &read);
+    if (status == SYMMEM_OK && call.out.count != read.own)
+        status = sm_reduction_unequal(&call.op, "elements of out", read.own, call.out.count);
+    if (status == SYMMEM_OK)
+        status = sm_collective_symmetric(&call.op, &call.input, &call.op.call.offset);
+    if (status == SYMMEM_OK && call.out.count > 0)
+        status =
+            sm_collective_disjoint(&call.op, &call.out, call.op.call.offset, call.input.bytes);
+    return status == SYMMEM_OK ? run_scatter(&call, &read) : status;
 }

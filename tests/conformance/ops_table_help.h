@@ -33,6 +33,7 @@ enum ops_place {
 #define ROW_TABLE (1u << 7)    /* chooses by the context's table */
 #define ROW_COMPOSED (1u << 8) /* of barriers and copies */
 #define ROW_FUSED (1u << 9)    /* with products; the block is the workspace */
+#define ROW_TILES (1u << 10)   /* needs SYMMEM_CAP_TILES */
 
 struct ops_row {
     const char *what; /* the operation, with the way after a blank */
@@ -160,6 +161,8 @@ static const struct ops_row ops_rows[] = {
     {"all_gather_v push", FAR, BLOCK, ROW_GATHERS | ROW_COMPOSED, row_all_gather_v, "push of v"},
     {"all_gather_v own chunk", OWN_CHUNK, BLOCK, ROW_GATHERS | ROW_COMPOSED, row_all_gather_v,
      "push of v"},
+    {"reduce_scatter_v", BLOCK, FAR, ROW_SCATTERS | ROW_COMPOSED | ROW_TILES, row_reduce_scatter_v,
+     NULL},
     {"multimem_all_reduce", BLOCK, NOWHERE, ROW_REDUCES | ROW_MULTIMEM, row_multimem_all_reduce,
      NULL},
     {"multimem_one_shot_all_reduce_out", BLOCK, FAR, ROW_REDUCES | ROW_MULTIMEM,
@@ -193,7 +196,7 @@ struct ops_desk {
     symmem_handle *handle;
     char *block, *far;
     int32_t rank, size;
-    bool multicast, products;
+    bool multicast, products, tiles;
     uint32_t limit_ms;
 };
 
@@ -208,12 +211,14 @@ static inline struct ops_desk ops_desk_begin(struct tk *t) {
     desk.rank = info.rank;
     desk.size = info.world_size;
     desk.multicast = info.multicast_ptr != NULL;
+    desk.tiles = (t->capabilities & SYMMEM_CAP_TILES) != 0;
     desk.products = (t->capabilities & SYMMEM_CAP_MATMUL) && desk.size <= OPS_FUSED_RANKS;
     return desk;
 }
 
 static inline bool ops_can(const struct ops_desk *desk, const struct ops_row *row) {
     return (desk->multicast || !(row->traits & ROW_MULTIMEM)) &&
+           (desk->tiles || !(row->traits & ROW_TILES)) &&
            (desk->products || !(row->traits & ROW_FUSED));
 }
 

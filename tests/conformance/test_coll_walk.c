@@ -25,8 +25,9 @@ struct bench {
 };
 
 /* Without products, what makes its output, and a form that ranks may mix with another one. */
-static bool is_walked(const struct ops_row *row, bool multicast) {
-    return (row->traits & ROW_FUSED) == 0 && row->out != NEW && row->input != OWN_CHUNK &&
+static bool is_walked(const struct tk *t, const struct ops_row *row, bool multicast) {
+    return ((t->capabilities & SYMMEM_CAP_TILES) != 0 || (row->traits & ROW_TILES) == 0) &&
+           (row->traits & ROW_FUSED) == 0 && row->out != NEW && row->input != OWN_CHUNK &&
            (multicast || (row->traits & ROW_MULTIMEM) == 0);
 }
 
@@ -37,7 +38,7 @@ static struct bench bench_on(struct tk *t, symmem_handle *handle) {
     b.rank = info.rank;
     b.size = info.world_size;
     for (int i = 0; i < OPS_ROWS; i++)
-        if (is_walked(&ops_rows[i], info.multicast_ptr != NULL))
+        if (is_walked(t, &ops_rows[i], info.multicast_ptr != NULL))
             b.rows[b.kinds++] = &ops_rows[i];
     b.rows[b.kinds++] = NULL;
     return b;

@@ -102,8 +102,8 @@ TK_TEST(gather_v, uncompared, "SM-GATHERV-01,SM-GATHERV-02", .needs = REACH,
         gather_drawn_once(t, p, &state, i % 2 == 1, i);
 }
 
-/* One rank alone has something, or one has nothing and says so with a tensor that has no address.
- */
+/* One rank alone has something, or one has nothing: its tensor has no address, or one within the
+ * result. */
 TK_TEST(gather_v, ranks_without_elements, "SM-GATHERV-01,SM-GATHERV-02", .needs = REACH,
         .max_ranks = MAX_RANKS) {
     struct places *p = places_on(t, tk_world_group(t));
@@ -118,10 +118,11 @@ TK_TEST(gather_v, ranks_without_elements, "SM-GATHERV-01,SM-GATHERV-02", .needs 
         counts.all[rank] = 33 - counts.all[rank];
         counts.sum = counts_before(&counts, p->size);
         gather_load(t, p, &g, &counts);
+        char *none = i % 2 == 0 ? p->own.at + 4 : NULL;
         const bool nothing = g.way != PULL && counts.all[p->rank] == 0;
         TK_OK(t, symmem_all_gather_v(
                      p->handle,
-                     nothing ? FLAT(NULL, g.dtype, 0)
+                     nothing ? FLAT(none, g.dtype, 0)
                              : FLAT(input_area(p, &g)->at, g.dtype, counts.all[p->rank]),
                      counts.all, FLAT((g.way == PULL ? p->far.at : p->own.at) + 2, g.dtype,
                                       counts.sum),

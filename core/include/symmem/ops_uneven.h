@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Collective operations in which each rank has its own number of elements. See ops.h for what holds
- * for all. [SM-GATHERV]
+ * for all. [SM-GATHERV, SM-SCATTERV]
  *
  * counts is an array of world_size numbers of elements in host memory, the same on all ranks. Where
  * a rank's part begins follows from the counts of the ranks before it. Counts may be 0. The array
@@ -38,6 +38,18 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_all_gather_v(symmem_handle *handl
                                                             const DLTensor *out, int32_t channel,
                                                             uint32_t timeout_ms,
                                                             symmem_stream *stream);
+
+/*
+ * Collective. out gets this rank's part of the reduction of all inputs, counts[rank] elements,
+ * behind the parts of the ranks before: the bits of an all-reduce. The input is symmetric and has as
+ * many elements as the counts add up to, out exactly counts[rank]; out overlaps no rank's input.
+ * The inputs stay as they are. Needs SYMMEM_CAP_TILES, or is UNSUPPORTED. Contract:
+ * kernels/reduce_scatter_v.h.
+ */
+SYMMEM_API SYMMEM_CHECKED symmem_status
+symmem_reduce_scatter_v(symmem_handle *handle, const DLTensor *input, symmem_reduce_op op,
+                        const size_t *counts, const DLTensor *out, int32_t channel,
+                        uint32_t timeout_ms, symmem_stream *stream);
 
 #ifdef __cplusplus
 }
