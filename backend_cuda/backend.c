@@ -9,6 +9,7 @@
 #include "backend.h"
 #include "collective/collective.h"
 #include "collective/splits.h"
+#include "collective/tile.h"
 #include "collective/copy.h"
 #include "collective/local.h"
 #include "driver/clock.h"

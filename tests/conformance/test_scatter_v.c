@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Reduce-scatters of another number of elements to each rank: parts of what the scalar reference
  * makes of all inputs. */
+#include "../strange_floats.h"
 #include "backend_table.h"
 #include "reduce_help.h"
 #include "uneven_help.h"
@@ -112,6 +113,30 @@ TK_TEST(scatter_v, ranks_without_elements, "SM-SCATTERV-01", .needs = TILES,
         counts.all[i % desk.size] = i < desk.size ? many : 0;
         counts.sum = counts_before(&counts, desk.size);
         scatter_check(t, &desk, &s, &counts);
+    }
+}
+
+/* In a rank that rounds in another way, and traps. */
+TK_TEST(scatter_v, float_environment, "SM-SCATTERV-01,SM-COLL-11", .needs = TILES,
+        .ranks = {2, MAX_RANKS}) {
+    struct counts counts;
+    struct reduce_data data;
+    struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), ROOM);
+    const bool strange = t->rank == (int32_t)(t->seed % (uint64_t)t->world_size);
+    for (int i = 0; i < 8; i++) {
+        const struct scatter s = {.dtype = (symmem_dtype)(SYMMEM_FLOAT16 + i % 4),
+                                  .op = i < 4 ? SYMMEM_SUM : SYMMEM_AVG};
+        counts_even(&counts, desk.size, 90);
+        counts.all[0] += 7;
+        counts.sum += 7;
+        scatter_lay(t, &desk, &s, &counts, &data);
+        const uint32_t usual = strange ? strange_floats(STRANGE_TRAPS) : 0;
+        const symmem_status status = scatter_run(&desk, &s, &counts, counts.all);
+        TK_CHECK_MSG(t, !strange || usual_floats(STRANGE_TRAPS, usual),
+                     "the environment was changed");
+        if (TK_OK(t, status))
+            scatter_expect(t, &desk, &s, &counts, &data);
+        reduce_data_end(&data);
     }
 }
 
