@@ -424,6 +424,29 @@ symmem_status walk_collective(struct walk_run *run) {
     return symmem_barrier(run->handle, WALK_CHANNEL, run->limit_ms, NULL);
 }
 
+/* Two words of the first rank, and for it, and none of the last one. */
+static symmem_status uneven(struct walk_run *run) {
+    const int32_t ranks = run->t->world_size;
+    size_t counts[SYMMEM_MAX_WORLD_SIZE];
+    int64_t input_count, out_count, sum = 0;
+    DLTensor input = walk_words(run, &input_count), out = walk_words(run, &out_count);
+
+    for (int32_t rank = 0; rank < ranks; rank++) {
+        counts[rank] = rank == 0 ? 2 : rank < ranks - 1 ? 1 : 0;
+        sum += (int64_t)counts[rank];
+    }
+    input.data = (char *)run->memory + INPUT_AT;
+    out_count = sum;
+    WALK_STEP(symmem_all_gather_v(run->handle, &input, counts, &out, WALK_CHANNEL, run->limit_ms,
+                                  NULL));
+    if ((run->t->capabilities & SYMMEM_CAP_TILES) == 0)
+        return SYMMEM_OK;
+    input_count = sum;
+    out_count = (int64_t)counts[run->t->rank];
+    return symmem_reduce_scatter_v(run->handle, &input, SYMMEM_SUM, counts, &out, WALK_CHANNEL,
+                                   run->limit_ms, NULL);
+}
+
 /* Of barriers and copies, by way of the block's beginning. */
 symmem_status walk_composed(struct walk_run *run) {
     int64_t input_count, out_count;
@@ -431,8 +454,9 @@ symmem_status walk_composed(struct walk_run *run) {
 
     input.data = (char *)run->memory + INPUT_AT;
     out_count *= run->t->world_size;
-    return symmem_low_contention_all_gather_out(run->handle, &input, &out, WALK_CHANNEL,
-                                                run->limit_ms, NULL);
+    WALK_STEP(symmem_low_contention_all_gather_out(run->handle, &input, &out, WALK_CHANNEL,
+                                                   run->limit_ms, NULL));
+    return uneven(run);
 }
 
 /* --- products ----------------------------------------------------------------------- */

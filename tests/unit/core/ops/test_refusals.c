@@ -215,6 +215,10 @@ RANKS_TEST("fills and collectives", .world = 1) {
                  SYMMEM_INVALID_ARGUMENT);
     CHECK(env, strstr(last_record().message, "overlaps") != NULL);
     NO(all_to_all_out, (h, &here, splits, &flat, splits, 0, 9, NULL), "INVALID 4 3 *3*4");
+    NO(all_gather_v, (h, &here, splits, &here, 0, 9, NULL), "INVALID 4 3 *add up to 3*4*");
+    NO(all_gather_v, (h, &here, NULL, &here, 0, 9, NULL), "INVALID 0 0 counts is NULL");
+    NO(reduce_scatter_v, (h, &here, SYMMEM_SUM, splits, &here, 0, 9, NULL),
+       "INVALID 4 3 *add up to 3*4*");
     NO(multimem_all_reduce, (h, &here, SYMMEM_SUM, 0, 9, NULL), "UNSUPPORTED 0 0 *");
     CHECK_OK(env, symmem_stream_begin_capture(other));
     NO(fused_all_gather_matmul, (h, &square, 0, 1, &b, NULL, &out, 0, 9, env_stream(env), other),

@@ -130,6 +130,10 @@ ENTRY(collective,
       (void *instance, const symmem_peers *peers, int32_t channel,
        const symmem_collective *collective, const symmem_exec *exec),
       (instance, peers, channel, collective, exec))
+ENTRY(reduce_tile,
+      (void *instance, const symmem_peers *peers, const symmem_tile_reduction *some,
+       const symmem_exec *exec),
+      (instance, peers, some, exec))
 ENTRY(matmul,
       (void *instance, int32_t device, const symmem_matmul *product, const symmem_exec *exec),
       (instance, device, product, exec))
@@ -228,6 +232,7 @@ static flat_backend faulty_table(void) {
     FAULTY(multimem_store);
     FAULTY(multimem_ld_reduce);
     FAULTY(collective);
+    FAULTY(reduce_tile);
     FAULTY(matmul);
     FAULTY(copy_strided);
     FAULTY(reduce_local);
