@@ -34,6 +34,7 @@ enum ops_place {
 #define ROW_COMPOSED (1u << 8) /* of barriers and copies */
 #define ROW_FUSED (1u << 9)    /* with products; the block is the workspace */
 #define ROW_TILES (1u << 10)   /* needs SYMMEM_CAP_TILES */
+#define ROW_MATRIX (1u << 11)  /* makes matrices of flat tensors */
 
 struct ops_row {
     const char *what; /* the operation, with the way after a blank */
@@ -125,6 +126,20 @@ static inline symmem_status row_fused_scaled_scatter(const struct ops_call *c) {
                                                      c->limit_ms, c->stream, NULL);
 }
 
+/* Of two rows, if they divide it. */
+static inline symmem_status row_tile(const struct ops_call *c) {
+    struct row_matrix in, out;
+    return symmem_tile_reduce(c->handle, row_matrix_of(&in, c->input, 2), c->op, c->root,
+                              row_matrix_of(&out, c->out, 2), c->channel, c->limit_ms, c->stream);
+}
+static inline symmem_status row_tiles(const struct ops_call *c) {
+    struct row_matrix in, out;
+    const DLTensor *tile = row_matrix_of(&in, c->input, 2);
+    return symmem_multi_root_tile_reduce(c->handle, 1, &tile, &c->root, c->op,
+                                         row_matrix_of(&out, c->out, 2), c->channel, c->limit_ms,
+                                         c->stream);
+}
+
 #define ROW_GATHERS ROW_OUT_WHOLE
 #define ROW_SCATTERS (ROW_IN_WHOLE | ROW_REDUCES)
 #define ROW_EVEN (ROW_IN_WHOLE | ROW_OUT_WHOLE)
@@ -163,6 +178,10 @@ static const struct ops_row ops_rows[] = {
      "push of v"},
     {"reduce_scatter_v", BLOCK, FAR, ROW_SCATTERS | ROW_COMPOSED | ROW_TILES, row_reduce_scatter_v,
      NULL},
+    {"tile_reduce", BLOCK, FAR,
+     ROW_REDUCES | ROW_ROOTED | ROW_COMPOSED | ROW_TILES | ROW_MATRIX, row_tile, NULL},
+    {"multi_root_tile_reduce", BLOCK, FAR,
+     ROW_REDUCES | ROW_ROOTED | ROW_COMPOSED | ROW_TILES | ROW_MATRIX, row_tiles, NULL},
     {"multimem_all_reduce", BLOCK, NOWHERE, ROW_REDUCES | ROW_MULTIMEM, row_multimem_all_reduce,
      NULL},
     {"multimem_one_shot_all_reduce_out", BLOCK, FAR, ROW_REDUCES | ROW_MULTIMEM,

@@ -132,6 +132,8 @@ typedef enum symmem_call_kind {
     SYMMEM_CALL_WAIT_VALUE,   /* in a symmem_fault only */
     SYMMEM_CALL_ALL_GATHER_V, /* made of other entries, as those above */
     SYMMEM_CALL_REDUCE_SCATTER_V,
+    SYMMEM_CALL_TILE_REDUCE,
+    SYMMEM_CALL_MULTI_ROOT_TILE_REDUCE,
     SYMMEM_CALL_KIND_COUNT
 } symmem_call_kind;
 
