@@ -83,6 +83,26 @@ static symmem_status reduce_scatter_v(bench_rank *self) {
 BENCH_EXPECTED(summed_uneven_part,
                bench_summed(self, before(self->count / (size_t)self->ranks, self->rank) + index))
 
+/* The same as tiles of one matrix, one for each rank. */
+static symmem_status tiles(bench_rank *self) {
+    DLTensor tile = self->in_tensor;
+    int64_t strides[2] = {self->in_shape[1], 1};
+    DLTensor cut[SYMMEM_MAX_WORLD_SIZE];
+    const DLTensor *in_tiles[SYMMEM_MAX_WORLD_SIZE];
+    int32_t roots[SYMMEM_MAX_WORLD_SIZE];
+    tile.shape = self->out_shape;
+    tile.strides = strides;
+    for (int rank = 0; rank < self->ranks; rank++) {
+        cut[rank] = tile;
+        cut[rank].byte_offset = (uint64_t)rank * (uint64_t)self->out_shape[1] *
+                                symmem_dtype_size(self->dtype);
+        in_tiles[rank] = &cut[rank];
+        roots[rank] = rank;
+    }
+    return symmem_multi_root_tile_reduce(self->handle, self->ranks, in_tiles, roots, SYMMEM_SUM,
+                                         &self->out_tensor, BENCH_ON_CHANNEL);
+}
+
 /* --- moves ---------------------------------------------------------------------------- */
 
 BENCH_ONCE(all_gather, symmem_all_gather_out(self->handle, &self->in_tensor, &self->out_tensor,
@@ -191,6 +211,9 @@ const bench_op bench_collective_ops[] = {
     BENCH_OP("reduce_scatter_v", reduce_scatter_v, .flags = BENCH_IN_SYMMETRIC,
              .scale = BENCH_PER_RANK, .prepare = make_uneven_parts,
              .expected = summed_uneven_part),
+    BENCH_OP("multi_root_tile_reduce", tiles, .flags = BENCH_IN_SYMMETRIC,
+             .scale = BENCH_PER_RANK, .unit = ROWS, .prepare = make_rows,
+             .expected = summed_columns),
     BENCH_OP("broadcast", broadcast, .flags = BENCH_IN_SYMMETRIC | BENCH_IN_PLACE,
              .expected = of_root),
     BENCH_OP("all_to_all", all_to_all, .flags = BENCH_IN_SYMMETRIC, .scale = BENCH_PARTS,

@@ -424,6 +424,22 @@ symmem_status walk_collective(struct walk_run *run) {
     return symmem_barrier(run->handle, WALK_CHANNEL, run->limit_ms, NULL);
 }
 
+/* Two rows of three words, with one between them, for the last rank. */
+static symmem_status tile(struct walk_run *run, const DLTensor *input, const DLTensor *out) {
+    int64_t shape[2] = {2, 3}, strides[2] = {4, 1};
+    const int32_t root = run->t->world_size - 1;
+    DLTensor in = *input, to = *out;
+    const DLTensor *tiles[1] = {&in};
+
+    in.ndim = to.ndim = 2;
+    in.shape = to.shape = shape;
+    in.strides = to.strides = strides;
+    WALK_STEP(symmem_tile_reduce(run->handle, &in, SYMMEM_MAX, root, &to, WALK_CHANNEL,
+                                 run->limit_ms, NULL));
+    return symmem_multi_root_tile_reduce(run->handle, 1, tiles, &root, SYMMEM_SUM, &to,
+                                         WALK_CHANNEL, run->limit_ms, NULL);
+}
+
 /* Two words of the first rank, and for it, and none of the last one. */
 static symmem_status uneven(struct walk_run *run) {
     const int32_t ranks = run->t->world_size;
@@ -443,8 +459,9 @@ static symmem_status uneven(struct walk_run *run) {
         return SYMMEM_OK;
     input_count = sum;
     out_count = (int64_t)counts[run->t->rank];
-    return symmem_reduce_scatter_v(run->handle, &input, SYMMEM_SUM, counts, &out, WALK_CHANNEL,
-                                   run->limit_ms, NULL);
+    WALK_STEP(symmem_reduce_scatter_v(run->handle, &input, SYMMEM_SUM, counts, &out, WALK_CHANNEL,
+                                      run->limit_ms, NULL));
+    return tile(run, &input, &out);
 }
 
 /* Of barriers and copies, by way of the block's beginning. */

@@ -129,6 +129,8 @@ static symmem_status life_collectives(const struct life *life, struct life_objec
     const size_t counts[4] = {7, 8, 8, 8};
     int64_t uneven = 8 * life->world_size - 1, uneven_part = (int64_t)counts[life->rank];
     DLTensor joined = all, cut = here, cut_part = one;
+    const DLTensor *const tiles[2] = {&here, &here};
+    const int32_t roots[2] = {0, life->world_size - 1};
     joined.ndim = cut.ndim = cut_part.ndim = 1;
     joined.shape = cut.shape = &uneven;
     cut_part.shape = &uneven_part;
@@ -144,6 +146,8 @@ static symmem_status life_collectives(const struct life *life, struct life_objec
     LIFE_COLLECT(low_contention_all_gather_out, &mine, &all);
     LIFE_COLLECT(all_gather_v, &mine, counts, &joined);
     LIFE_COLLECT(reduce_scatter_v, &cut, SYMMEM_SUM, counts, &cut_part);
+    LIFE_COLLECT(tile_reduce, &here, SYMMEM_SUM, life->world_size - 1, &sum);
+    LIFE_COLLECT(multi_root_tile_reduce, life->world_size > 1 ? 2 : 1, tiles, roots, SYMMEM_SUM, &all);
     LIFE_COLLECT(broadcast, &here, 0);
     LIFE_COLLECT(all_to_all_out, &here, NULL, &all, NULL);
     LIFE_TRY(symmem_handle_get_info(own->handle, &info));
