@@ -160,7 +160,7 @@ static symmem_status tile_of(struct works *w, int64_t few, int32_t *to) {
 
 /* A word less of the first rank, and for it. */
 static symmem_status uneven_ones(struct works *w, int64_t few, int32_t *from, int32_t *to) {
-    size_t counts[SYMMEM_MAX_WORLD_SIZE];
+    size_t counts[4]; /* as many ranks as there are */
     int64_t all = few * w->t->world_size - 1, own = few - (w->t->rank == 0);
     DLTensor in = words_of(w, &all, false), part = words_of(w, &own, false);
     DLTensor out = words_of(w, &all, true), far = part;
