@@ -24,7 +24,6 @@
 #include "signal/counts.h"
 #include "signals.h"
 #include "stream.h"
-#include "tile.h"
 #include "wait.h"
 
 #define DEFAULT_DEVICES 8

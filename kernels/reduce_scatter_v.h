@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Contract of reduce_scatter_v. The core composes it of a backend's barrier and reduce_tile entries
- * (core/ops/uneven.c), so a backend with these implements nothing more.
+ * (core/ops/composed/uneven.c), so a backend with these implements nothing more.
  *
  * Even        Where all counts are equal and calls are not compared, the backend's reduce_scatter
  *             does it.

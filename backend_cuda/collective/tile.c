@@ -20,10 +20,9 @@ static symmem_status enqueue_tile(cuda_instance *instance, cuda_work *work, CUst
     symmem_cuda_tile *args = &tile->args;
     const uint64_t row_units = (args->row * (uint64_t)args->element + 15) / 16;
     args->failed = work->failed;
-    return cuda_work_launch(instance, work,
-                            instance->devices[work->device].kernels.tile[tile->dtype],
-                            args->row_lanes == 0 ? row_units : args->rows * args->row_lanes, args,
-                            native);
+    return cuda_work_launch(
+        instance, work, instance->devices[work->device].kernels.tile[tile->dtype],
+        args->row_lanes == 0 ? row_units : args->rows * args->row_lanes, args, native);
 }
 
 symmem_status cuda_reduce_tile(void *opaque, const symmem_peers *peers,
@@ -48,8 +47,7 @@ symmem_status cuda_reduce_tile(void *opaque, const symmem_peers *peers,
         .dtype = tile->dtype,
     };
     if (peers->world_size <= SYMMEM_CUDA_SMALL_RANKS)
-        memcpy(work.args.small_buffers, peers->buffers,
-               sizeof(void *) * (size_t)peers->world_size);
+        memcpy(work.args.small_buffers, peers->buffers, sizeof(void *) * (size_t)peers->world_size);
     symmem_status status = cuda_failpoint(opaque, "cuda.reduce_tile");
     return status == SYMMEM_OK ? cuda_work_run(opaque, &work.work, exec) : status;
 }

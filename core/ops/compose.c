@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Operations composed of a backend's barriers, copies and reductions. They share one hold of the channel, one
- * name and one time limit. */
+/* Operations composed of a backend's barriers, copies and reductions. They share one hold of the
+ * channel, one name and one time limit. */
 #include "ops/collective.h"
 #include "ops/compose.h"
 #include "backend/host.h"

@@ -8,13 +8,13 @@
 #include "cuda/product.h"
 
 typedef struct symmem_cuda_tile {
-    const uint64_t *failed; /* as in product.h */
-    void *const *buffers;   /* the device's table */
+    const uint64_t *failed;                       /* as in product.h */
+    void *const *buffers;                         /* the device's table */
     void *small_buffers[SYMMEM_CUDA_SMALL_RANKS]; /* the same, if there are few ranks */
     char *dst;
-    uint64_t offset;         /* bytes, in the buffers */
-    uint64_t rows, row;      /* elements of a row */
-    uint64_t src_row_bytes;  /* from row to row */
+    uint64_t offset;        /* bytes, in the buffers */
+    uint64_t rows, row;     /* elements of a row */
+    uint64_t src_row_bytes; /* from row to row */
     uint64_t dst_row_bytes;
     int32_t ranks;
     int32_t op;

@@ -94,8 +94,8 @@ static symmem_status tiles(bench_rank *self) {
     tile.strides = strides;
     for (int rank = 0; rank < self->ranks; rank++) {
         cut[rank] = tile;
-        cut[rank].byte_offset = (uint64_t)rank * (uint64_t)self->out_shape[1] *
-                                symmem_dtype_size(self->dtype);
+        cut[rank].byte_offset =
+            (uint64_t)rank * (uint64_t)self->out_shape[1] * symmem_dtype_size(self->dtype);
         in_tiles[rank] = &cut[rank];
         roots[rank] = rank;
     }
@@ -209,11 +209,9 @@ const bench_op bench_collective_ops[] = {
     BENCH_OP("all_gather_v", all_gather_v, .flags = BENCH_IN_SYMMETRIC, .scale = BENCH_TIMES_RANKS,
              .prepare = make_uneven_result, .expected = gathered_uneven),
     BENCH_OP("reduce_scatter_v", reduce_scatter_v, .flags = BENCH_IN_SYMMETRIC,
-             .scale = BENCH_PER_RANK, .prepare = make_uneven_parts,
-             .expected = summed_uneven_part),
-    BENCH_OP("multi_root_tile_reduce", tiles, .flags = BENCH_IN_SYMMETRIC,
-             .scale = BENCH_PER_RANK, .unit = ROWS, .prepare = make_rows,
-             .expected = summed_columns),
+             .scale = BENCH_PER_RANK, .prepare = make_uneven_parts, .expected = summed_uneven_part),
+    BENCH_OP("multi_root_tile_reduce", tiles, .flags = BENCH_IN_SYMMETRIC, .scale = BENCH_PER_RANK,
+             .unit = ROWS, .prepare = make_rows, .expected = summed_columns),
     BENCH_OP("broadcast", broadcast, .flags = BENCH_IN_SYMMETRIC | BENCH_IN_PLACE,
              .expected = of_root),
     BENCH_OP("all_to_all", all_to_all, .flags = BENCH_IN_SYMMETRIC, .scale = BENCH_PARTS,

@@ -53,8 +53,7 @@ TK_TEST(backend_table, older_groups, "SM-BACKEND-06", TK_ON_FAKES) {
     TK_EQ_INT(t,
               SYMMEM_CAP_ALL &
                   ~(SYMMEM_CAP_HOST_FN | SYMMEM_CAP_WRAP_STREAM | SYMMEM_CAP_COLLECTIVES_APART |
-                    SYMMEM_CAP_SPLITS | SYMMEM_CAP_TILES | SYMMEM_CAP_VALUES |
-                    SYMMEM_CAP_WINDOW),
+                    SYMMEM_CAP_SPLITS | SYMMEM_CAP_TILES | SYMMEM_CAP_VALUES | SYMMEM_CAP_WINDOW),
               capabilities);
     tk_end_context(t);
 }

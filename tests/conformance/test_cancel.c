@@ -152,10 +152,9 @@ static symmem_status tile_of(struct works *w, int64_t few, int32_t *to) {
     out.data = to;
     symmem_status status =
         symmem_tile_reduce(w->handle, &in, SYMMEM_SUM, root, &out, 0, LONG_MS, NULL);
-    return status == SYMMEM_OK
-               ? symmem_multi_root_tile_reduce(w->handle, 1, tiles, &root, SYMMEM_SUM, &out, 0,
-                                               LONG_MS, NULL)
-               : status;
+    return status == SYMMEM_OK ? symmem_multi_root_tile_reduce(w->handle, 1, tiles, &root,
+                                                               SYMMEM_SUM, &out, 0, LONG_MS, NULL)
+                               : status;
 }
 
 /* A word less of the first rank, and for it. */

@@ -124,9 +124,9 @@ TK_TEST(gather_v, ranks_without_elements, "SM-GATHERV-01,SM-GATHERV-02", .needs 
                      p->handle,
                      nothing ? FLAT(none, g.dtype, 0)
                              : FLAT(input_area(p, &g)->at, g.dtype, counts.all[p->rank]),
-                     counts.all, FLAT((g.way == PULL ? p->far.at : p->own.at) + 2, g.dtype,
-                                      counts.sum),
-                     0, p->limit_ms, NULL));
+                     counts.all,
+                     FLAT((g.way == PULL ? p->far.at : p->own.at) + 2, g.dtype, counts.sum), 0,
+                     p->limit_ms, NULL));
         gather_expect(t, p, &g, &counts, "of some ranks only");
     }
 }
@@ -200,9 +200,9 @@ TK_TEST(gather_v, wrong_places, "SM-GATHERV-04,SM-COLL-03,SM-COLL-04", .needs = 
     for (size_t i = 0; i < TK_COUNT(calls); i++) {
         if (calls[i].in == NULL && own > 0)
             continue;
-        symmem_status status = symmem_all_gather_v(
-            p->handle, FLAT(calls[i].in, SYMMEM_UINT8, own), counts.all,
-            FLAT(calls[i].out, SYMMEM_UINT8, counts.sum), 0, 50, NULL);
+        symmem_status status =
+            symmem_all_gather_v(p->handle, FLAT(calls[i].in, SYMMEM_UINT8, own), counts.all,
+                                FLAT(calls[i].out, SYMMEM_UINT8, counts.sum), 0, 50, NULL);
         TK_CHECK_MSG(t, status == calls[i].status && recorded_as("all_gather_v"), "call %zu: %s", i,
                      symmem_status_name(status));
     }

@@ -38,8 +38,8 @@ static void refused(struct tk *t, const struct ops_row *row, struct ops_setting 
         const char *wrong;                                                                         \
         for (int m = 0;; m++) {                                                                    \
             ops_set(desk, row, &ops_usual, &set);                                                  \
-            wrong =                                                                                \
-                ops_wrong_member(t, &set.tensor_.dl, m, !(row->traits & (ROW_FUSED | ROW_MATRIX)), &expected);    \
+            wrong = ops_wrong_member(t, &set.tensor_.dl, m,                                        \
+                                     !(row->traits & (ROW_FUSED | ROW_MATRIX)), &expected);        \
             if (wrong == NULL)                                                                     \
                 break;                                                                             \
             refused(t, row, &set, expected, wrong, "");                                            \

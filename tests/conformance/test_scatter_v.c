@@ -36,8 +36,7 @@ static void scatter_lay(struct tk *t, struct reduce_desk *desk, const struct sca
     const size_t offset = REDUCE_MARGIN + s->at * element;
     reduce_data_begin(t, data, s->dtype, s->op, counts->sum, desk->size, desk->generation++);
     TK_REQUIRE(t, offset + data->bytes + REDUCE_MARGIN <= desk->room);
-    reduce_lay(t, desk->own + offset, data->inputs + (size_t)desk->rank * data->bytes,
-               data->bytes);
+    reduce_lay(t, desk->own + offset, data->inputs + (size_t)desk->rank * data->bytes, data->bytes);
     reduce_lay(t, desk->out + offset, NULL, counts->all[desk->rank] * element);
 }
 
@@ -184,8 +183,8 @@ TK_TEST(scatter_v, wrong_counts, "SM-SCATTERV-02", .needs = TILES, .ranks = {2, 
         TK_EQ_SIZE(t, other.all[desk.rank], last_record().actual);
     }
     desk.limit_ms = limit_ms;
-    reduce_expect_laid(t, desk.out + REDUCE_MARGIN, NULL, SYMMEM_UINT8,
-                       right.all[desk.rank] * 4, "out after refusals");
+    reduce_expect_laid(t, desk.out + REDUCE_MARGIN, NULL, SYMMEM_UINT8, right.all[desk.rank] * 4,
+                       "out after refusals");
     TK_OK(t, scatter_run(&desk, &s, &right, right.all));
     scatter_expect(t, &desk, &s, &right, &data);
     reduce_data_end(&data);

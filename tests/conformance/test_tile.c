@@ -33,9 +33,10 @@ struct cut {
 static const DLTensor *cut_of(struct cut *cut, char *data, symmem_dtype dtype,
                               const struct tile *tile) {
     struct ops_tensor flat;
-    *cut = (struct cut){.dl = *ops_flat(&flat, data + tile->at * symmem_dtype_size(dtype), dtype, 1),
-                        .shape = {(int64_t)tile->rows, (int64_t)tile->columns},
-                        .strides = {(int64_t)tile->distance, 1}};
+    *cut =
+        (struct cut){.dl = *ops_flat(&flat, data + tile->at * symmem_dtype_size(dtype), dtype, 1),
+                     .shape = {(int64_t)tile->rows, (int64_t)tile->columns},
+                     .strides = {(int64_t)tile->distance, 1}};
     cut->dl.ndim = 2;
     cut->dl.shape = cut->shape;
     cut->dl.strides = cut->strides;
@@ -65,7 +66,7 @@ static char *result_of(const struct reduce_desk *desk, const struct tiles *x) {
 
 static symmem_status tiles_run(const struct reduce_desk *desk, const struct tiles *x) {
     struct cut in[MOST_TILES], out;
-    const DLTensor *in_tiles[MOST_TILES], *to = NULL; /* which nobody but a root looks at */
+    const DLTensor *in_tiles[MOST_TILES], *to = NULL; /* which only a root looks at */
     const int32_t own = own_tile(desk, x);
     const struct tile result = out_of(x, own);
     for (int32_t i = 0; i < x->count; i++)
@@ -179,7 +180,7 @@ static void each_pair(struct tk *t, struct reduce_desk *desk, uint64_t seed) {
 }
 
 ON_EACH_SHAPE(tile, on_every_group_shape,
-              "SM-TILE-01,SM-TILE-02,SM-TILE-03,SM-COLL-01,SM-COLL-07", .needs = TILES,
+              "SM-TILE-01,SM-TILE-02,SM-TILE-03,SM-TILE-08,SM-COLL-01,SM-COLL-07", .needs = TILES,
               .max_ranks = MAX_RANKS, .timeout_s = 60) {
     struct reduce_desk desk = reduce_desk_begin(t, group, (size_t)MATRIX * 8 + 256);
     each_pair(t, &desk, t->seed + (uint64_t)shape->count);
@@ -187,14 +188,13 @@ ON_EACH_SHAPE(tile, on_every_group_shape,
 
 TK_TEST(tile, on_streams, "SM-TILE-01,SM-TILE-02", .needs = TILES | SYMMEM_CAP_STREAMS,
         .max_ranks = MAX_RANKS) {
-    struct reduce_desk desk =
-        reduce_desk_begin(t, tk_world_group(t), (size_t)MATRIX * 8 + 256);
+    struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), (size_t)MATRIX * 8 + 256);
     desk.stream = tk_stream(t);
     desk.channel = info_of(t, desk.handle).channel_count - 1;
     each_pair(t, &desk, t->seed);
 }
 
-/* PyTorch's: the quadrants of a matrix, each to another root, or one to each of them in turn. */
+/* PyTorch's: the quadrants of a matrix, each to another root, or one to each root. */
 TK_TEST(tile, quadrants, "SM-TILE-01,SM-TILE-02", .needs = TILES, .max_ranks = MAX_RANKS) {
     enum { SIDE = 64 };
     struct reduce_desk desk =
@@ -226,10 +226,9 @@ TK_TEST(tile, between_the_rows, "SM-TILE-03", .needs = TILES, .max_ranks = MAX_R
         ops_download(t, input, desk.own + REDUCE_MARGIN, laid.data.bytes);
         copy_rows(input, &gaps, laid.data.expected, &in, 2);
     }
-    TK_OK(t, symmem_tile_reduce(desk.handle, cut_of(&from, desk.own + REDUCE_MARGIN, x.dtype, &in),
-                                SYMMEM_SUM, 0,
-                                cut_of(&to, desk.own + REDUCE_MARGIN, x.dtype, &gaps), 0,
-                                desk.limit_ms, NULL));
+    TK_OK(t, symmem_tile_reduce(
+                 desk.handle, cut_of(&from, desk.own + REDUCE_MARGIN, x.dtype, &in), SYMMEM_SUM, 0,
+                 cut_of(&to, desk.own + REDUCE_MARGIN, x.dtype, &gaps), 0, desk.limit_ms, NULL));
     tiles_expect(t, &desk, &laid);
     laid_end(&laid);
 }
@@ -420,7 +419,8 @@ TK_TEST(tile, ranks_differ, "SM-TILE-05,SM-COLL-06", .needs = TILES, .ranks = {2
 TK_TEST(tile, arrays_of_the_call_only, "SM-TILE-06,SM-COLL-09",
         .needs = TILES | SYMMEM_CAP_CAPTURE | SYMMEM_CAP_HOST_FN, .max_ranks = MAX_RANKS) {
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), 2048);
-    struct tiles x = {.dtype = SYMMEM_FLOAT16, .count = 1, .in = {{3, 4, 6, 9}}, .out_distance = 20};
+    struct tiles x = {
+        .dtype = SYMMEM_FLOAT16, .count = 1, .in = {{3, 4, 6, 9}}, .out_distance = 20};
     struct laid laid;
     struct gate gate = {0};
     desk.stream = tk_stream(t);

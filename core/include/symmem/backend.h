@@ -912,7 +912,7 @@ typedef struct symmem_collective_ops {
     symmem_status (*run_splits)(void *instance, const symmem_peers *peers, int32_t channel,
                                 const symmem_collective *call, const symmem_exec *exec);
     /* Optional. Reduces a piece of all ranks' buffers into this rank's memory, in which every rank
-     * has direct access to every other. It synchronizes with nobody: the core makes operations of
+     * has direct access to every other. It waits for no rank: the core makes operations of
      * barriers and of this, in which each rank reduces another piece, or none. Does every pair that
      * symmem_reduce_supported names, with the same bits as `run`. Contract:
      * symmem/kernels/reference/reduce.h. libsymmem_kernels_cpu.a has it.

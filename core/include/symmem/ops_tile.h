@@ -9,9 +9,10 @@
  * that symmem_reduce_supported names. Input tiles stay as they are, and so do elements between the
  * rows of out_tile.
  *
- * out_tile is looked at on a root only; others may pass NULL. It has the dtype and shape of the tile
- * that the rank is the root of, any distance of the rows, and lies anywhere that the rank's device
- * can reach. It is this rank's own tile, in place, or shares no element with any rank's tile.
+ * out_tile is looked at on a root only; others may pass NULL. It has the dtype and shape of the
+ * tile that the rank is the root of, any distance of the rows, and lies anywhere that the rank's
+ * device can reach. It is this rank's own tile, in place, or shares no element with any rank's
+ * tile.
  *
  * Errors: those of ops.h; INVALID_ARGUMENT also for rows as they must not be, and an out_tile of
  * another shape. With check_collectives MISMATCH on every rank, with nothing written, where ranks
@@ -28,10 +29,9 @@ extern "C" {
 
 /* Collective. On the root out_tile gets the reduction of the ranks' tiles. OUT_OF_RANGE for a root
  * outside the group. PyTorch: tile_reduce, which has sums only. Contract: kernels/tile_reduce.h. */
-SYMMEM_API SYMMEM_CHECKED symmem_status
-symmem_tile_reduce(symmem_handle *handle, const DLTensor *in_tile, symmem_reduce_op op,
-                   int32_t root, const DLTensor *out_tile, int32_t channel, uint32_t timeout_ms,
-                   symmem_stream *stream);
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_tile_reduce(
+    symmem_handle *handle, const DLTensor *in_tile, symmem_reduce_op op, int32_t root,
+    const DLTensor *out_tile, int32_t channel, uint32_t timeout_ms, symmem_stream *stream);
 
 /*
  * Collective. The same for tile_count tiles at once: that of in_tiles[i] goes to rank roots[i]. The

@@ -32,24 +32,20 @@ extern "C" {
  * All ranks do the same. NOT_SYMMETRIC if neither lies in the block. Contract:
  * kernels/all_gather_v.h.
  */
-SYMMEM_API SYMMEM_CHECKED symmem_status symmem_all_gather_v(symmem_handle *handle,
-                                                            const DLTensor *input,
-                                                            const size_t *counts,
-                                                            const DLTensor *out, int32_t channel,
-                                                            uint32_t timeout_ms,
-                                                            symmem_stream *stream);
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_all_gather_v(
+    symmem_handle *handle, const DLTensor *input, const size_t *counts, const DLTensor *out,
+    int32_t channel, uint32_t timeout_ms, symmem_stream *stream);
 
 /*
  * Collective. out gets this rank's part of the reduction of all inputs, counts[rank] elements,
- * behind the parts of the ranks before: the bits of an all-reduce. The input is symmetric and has as
- * many elements as the counts add up to, out exactly counts[rank]; out overlaps no rank's input.
+ * behind the parts of the ranks before: the bits of an all-reduce. The input is symmetric and has
+ * as many elements as the counts add up to, out exactly counts[rank]; out overlaps no rank's input.
  * The inputs stay as they are. Needs SYMMEM_CAP_TILES, or is UNSUPPORTED. Contract:
  * kernels/reduce_scatter_v.h.
  */
-SYMMEM_API SYMMEM_CHECKED symmem_status
-symmem_reduce_scatter_v(symmem_handle *handle, const DLTensor *input, symmem_reduce_op op,
-                        const size_t *counts, const DLTensor *out, int32_t channel,
-                        uint32_t timeout_ms, symmem_stream *stream);
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_reduce_scatter_v(
+    symmem_handle *handle, const DLTensor *input, symmem_reduce_op op, const size_t *counts,
+    const DLTensor *out, int32_t channel, uint32_t timeout_ms, symmem_stream *stream);
 
 #ifdef __cplusplus
 }

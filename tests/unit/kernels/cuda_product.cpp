@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Products, strided copies, local reductions and tiles of the device, compiled for the CPU: what lanes do
-// one after the other, against the scalar references.
+// Products, strided copies, local reductions and tiles of the device, compiled for the CPU: what
+// lanes do one after the other, against the scalar references.
 #include <cstring>
 #include <vector>
 

@@ -59,9 +59,9 @@ RANKS_TEST("without collectives", .world = 3, .without = SYMMEM_CAP_COLLECTIVES,
     CHECK(env, gathered(out, env->world));
     const size_t counts[3] = {COUNT, COUNT, COUNT};
     memset(out, 0, (size_t)env->world * sizeof in);
-    CHECK_OK(env, symmem_all_gather_v(handle, words_at(&input, own, COUNT), counts,
-                                      words_at(&result, out, COUNT * env->world), 0, LIMIT_MS,
-                                      NULL));
+    CHECK_OK(env,
+             symmem_all_gather_v(handle, words_at(&input, own, COUNT), counts,
+                                 words_at(&result, out, COUNT * env->world), 0, LIMIT_MS, NULL));
     CHECK(env, gathered(out, env->world));
     CHECK_STATUS(env,
                  symmem_reduce_scatter_v(handle, &result.dl, SYMMEM_SUM, counts, &input.dl, 0,

@@ -147,7 +147,8 @@ static symmem_status life_collectives(const struct life *life, struct life_objec
     LIFE_COLLECT(all_gather_v, &mine, counts, &joined);
     LIFE_COLLECT(reduce_scatter_v, &cut, SYMMEM_SUM, counts, &cut_part);
     LIFE_COLLECT(tile_reduce, &here, SYMMEM_SUM, life->world_size - 1, &sum);
-    LIFE_COLLECT(multi_root_tile_reduce, life->world_size > 1 ? 2 : 1, tiles, roots, SYMMEM_SUM, &all);
+    LIFE_COLLECT(multi_root_tile_reduce, life->world_size > 1 ? 2 : 1, tiles, roots, SYMMEM_SUM,
+                 &all);
     LIFE_COLLECT(broadcast, &here, 0);
     LIFE_COLLECT(all_to_all_out, &here, NULL, &all, NULL);
     LIFE_TRY(symmem_handle_get_info(own->handle, &info));

@@ -287,9 +287,9 @@ static bool is_forgiven(const char *entry, const char *in) {
 /* How many calls may follow in the same call of the library. */
 static int most_after(const char *entry, const char *call) {
     static const char *const in_order[] = {
-        "barrier",    "put_signal", "wait_signal",  "multimem_store", "event_record",
-        "collective", "copy",       "signal_count", "wait_counts",    "reduce_tile",
-        NULL};
+        "barrier",      "put_signal",  "wait_signal", "multimem_store",
+        "event_record", "collective",  "copy",        "signal_count",
+        "wait_counts",  "reduce_tile", NULL};
     if (strcmp(call, "rendezvous") == 0) /* its record for the others has the device's id */
         return strcmp(entry, "memory_alloc") == 0 || strcmp(entry, "memory_share") == 0 ? 1 : 0;
     if (strncmp(call, "fused_", 6) == 0) /* one lane is to wait for what was begun on the other */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The public operations with a count for each rank, composed of barriers and other entries. */
 #include "ops/reduce.h"
-#include "ops/uneven.h"
+#include "ops/composed/uneven.h"
 #include "backend/registry.h"
 #include "ops/compose.h"
 
@@ -235,7 +235,6 @@ symmem_status symmem_reduce_scatter_v(symmem_handle *handle, const DLTensor *inp
     if (status == SYMMEM_OK)
         status = sm_collective_symmetric(&call.op, &call.input, &call.op.call.offset);
     if (status == SYMMEM_OK && call.out.count > 0)
-        status =
-            sm_collective_disjoint(&call.op, &call.out, call.op.call.offset, call.input.bytes);
+        status = sm_collective_disjoint(&call.op, &call.out, call.op.call.offset, call.input.bytes);
     return status == SYMMEM_OK ? run_scatter(&call, &read) : status;
 }

@@ -33,8 +33,7 @@ static symmem_status refuse(const tile_call *call, const sm_strided *tile, const
 
 static symmem_status read_tile(const tile_call *call, const DLTensor *from, const char *what,
                                sm_strided *tile) {
-    symmem_status status =
-        sm_strided_read(call->op.link->context, from, call->op.name, what, tile);
+    symmem_status status = sm_strided_read(call->op.link->context, from, call->op.name, what, tile);
     if (status == SYMMEM_OK)
         status = sm_strided_ndim(tile, 2, 2, call->op.name);
     if (status != SYMMEM_OK || tile->count == 0)
@@ -166,8 +165,8 @@ static symmem_status check_apart(const tile_call *call, const rows *out, int32_t
     const rows here = rows_of(&tile);
     for (int32_t rank = 0; rank < link->group->world_size; rank++) {
         rows there = here;
-        there.at += (uintptr_t)link->mapping->buffers[rank] -
-                    (uintptr_t)link->mapping->buffers[own];
+        there.at +=
+            (uintptr_t)link->mapping->buffers[rank] - (uintptr_t)link->mapping->buffers[own];
         if (!share_elements(out, &there) ||
             (rank == own && i == call->own && is_in_place(out, &there)))
             continue;
@@ -249,11 +248,8 @@ symmem_status symmem_tile_reduce(symmem_handle *handle, const DLTensor *in_tile,
                                  symmem_reduce_op op, int32_t root, const DLTensor *out_tile,
                                  int32_t channel, uint32_t timeout_ms, symmem_stream *stream) {
     SM_PUBLIC_CALL;
-    tile_call call = {.tile_count = 1,
-                      .in_tiles = &in_tile,
-                      .roots = &root,
-                      .out_tile = out_tile,
-                      .reduce = op};
+    tile_call call = {
+        .tile_count = 1, .in_tiles = &in_tile, .roots = &root, .out_tile = out_tile, .reduce = op};
     return reduce_tiles(&call, "tile_reduce", handle, SYMMEM_CALL_TILE_REDUCE, channel, timeout_ms,
                         stream);
 }
