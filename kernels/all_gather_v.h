@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Contract of all_gather_v. The core composes it of a backend's barrier and copy entries
- * (core/ops/composed/uneven.c), so a backend implements nothing, and one without collectives supports it.
+ * (core/ops/composed/uneven.c), so a backend implements nothing, and one without collectives
+ * supports it.
  *
  * Even        Where all counts are equal and calls are not compared, the backend's all_gather does
  *             it, if there is one.

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Contract of tile_reduce and multi_root_tile_reduce. The core composes them of a backend's barrier
- * and reduce_tile entries (core/ops/composed/tile.c), so a backend with these implements nothing more.
+ * and reduce_tile entries (core/ops/composed/tile.c), so a backend with these implements nothing
+ * more.
  *
  * What        Each root gets the reduction of one tile of all ranks: rows of elements that follow
  *             each other, at one distance in the buffers and at another in out_tile.
