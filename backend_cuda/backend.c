@@ -9,6 +9,7 @@
 #include "backend.h"
 #include "collective/collective.h"
 #include "collective/splits.h"
+#include "collective/tile.h"
 #include "collective/copy.h"
 #include "collective/local.h"
 #include "driver/clock.h"
@@ -350,6 +351,7 @@ static const symmem_collective_ops cuda_collective_ops = {
     .size = sizeof(symmem_collective_ops),
     .run = cuda_collective,
     .run_splits = cuda_collective_splits,
+    .reduce_tile = cuda_reduce_tile,
 };
 
 const symmem_matmul_ops cuda_matmul_ops = {

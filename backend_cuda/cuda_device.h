@@ -34,6 +34,7 @@
 /* Kernels on given pointers. */
 #include "collective/collective.h"
 #include "collective/splits.h"
+#include "collective/tile.h"
 #include "signal/peers.h"
 #include "signal/signal.h"
 #include "signal/window.h"

@@ -54,7 +54,8 @@ typedef struct cuda_kernels {
     CUfunction moves[2];                        /* by LL, in long and in short rounds */
     CUfunction chunked_moves;
     CUfunction store_words, composite_move;
-    CUfunction splits; /* all-to-alls with splits in memory */
+    CUfunction splits;                   /* all-to-alls with splits in memory */
+    CUfunction tile[SYMMEM_DTYPE_COUNT]; /* reductions of a piece of all ranks' buffers */
     cuda_local_kernels local;
 } cuda_kernels;
 

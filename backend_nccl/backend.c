@@ -159,6 +159,7 @@ static const symmem_collective_ops collective_ops = {
     .run = cuda_collective,
     .run_apart = nccl_collective_apart,
     .run_splits = cuda_collective_splits,
+    .reduce_tile = cuda_reduce_tile,
 };
 
 static const symmem_group_ops group_ops = {

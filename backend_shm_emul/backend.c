@@ -264,6 +264,7 @@ static const symmem_collective_ops collective_ops = {
     .size = sizeof(symmem_collective_ops),
     .run = shm_collective,
     .run_splits = shm_collective,
+    .reduce_tile = shm_reduce_tile,
 };
 
 static const symmem_matmul_ops matmul_ops = {

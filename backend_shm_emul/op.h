@@ -87,6 +87,10 @@ struct shm_op {
             symmem_matmul product;
             uint32_t timeout_ms;
         } matmul;
+        struct {
+            const symmem_peers *peers;
+            symmem_tile_reduction tile;
+        } tile;
         symmem_strided_copy strided;
         symmem_local_reduce local;
     } u;

@@ -101,7 +101,7 @@ check_folders() {
 
 check_all() {
     edges=$(includes)
-    check_floors core base store bootstrap backend memory rendezvous stream ops
+    check_floors core base store bootstrap backend memory rendezvous stream ops,ops/composed
     check_floors backend_cuda driver stream,inflight memory signal collective product
     check_parts
     check_folders

@@ -105,6 +105,8 @@ static inline void flat_without(flat_backend *flat, uint64_t capabilities) {
         flat->collective_apart = NULL;
     if (gone & SYMMEM_CAP_SPLITS)
         flat->collective_splits = NULL;
+    if (gone & SYMMEM_CAP_TILES)
+        flat->reduce_tile = NULL;
     if (gone & SYMMEM_CAP_VALUES) {
         flat->wait_value = NULL;
         flat->write_value64 = NULL;

@@ -177,7 +177,8 @@ static uint64_t shown_by(const sm_backend *b) {
            (b->multicast_create ? SYMMEM_CAP_MULTICAST : 0) |
            (b->collective ? SYMMEM_CAP_COLLECTIVES : 0) |
            (b->collective_apart ? SYMMEM_CAP_COLLECTIVES_APART : 0) |
-           (b->collective_splits ? SYMMEM_CAP_SPLITS : 0) | (b->matmul ? SYMMEM_CAP_MATMUL : 0) |
+           (b->collective_splits ? SYMMEM_CAP_SPLITS : 0) |
+           (b->reduce_tile ? SYMMEM_CAP_TILES : 0) | (b->matmul ? SYMMEM_CAP_MATMUL : 0) |
            (b->connectivity ? SYMMEM_CAP_CONNECTIVITY : 0) |
            (b->world_open ? SYMMEM_CAP_WORLD : 0) |
            (b->wait_value && b->write_value64 ? SYMMEM_CAP_VALUES : 0) |

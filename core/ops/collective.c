@@ -62,6 +62,9 @@ symmem_status sm_collective_begin(sm_collective_op *op, const char *name, symmem
     if (kind == SYMMEM_CALL_ALL_TO_ALL_V)
         status = sm_need_capability(op->link->context, SYMMEM_CAP_SPLITS, name,
                                     "collectives with splits in memory");
+    if (kind >= SYMMEM_CALL_REDUCE_SCATTER_V)
+        status = sm_need_capability(op->link->context, SYMMEM_CAP_TILES, name,
+                                    "reductions of a piece of all ranks' memory");
     if (status == SYMMEM_OK)
         status = sm_signal_check_channel(op->link, channel, name);
     if (status == SYMMEM_OK)

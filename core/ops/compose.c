@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Operations composed of a backend's barriers and copies. They share one hold of the channel, one
- * name and one time limit. */
+/* Operations composed of a backend's barriers, copies and reductions. They share one hold of the
+ * channel, one name and one time limit. */
 #include "ops/collective.h"
 #include "ops/compose.h"
 #include "backend/host.h"
@@ -57,6 +57,15 @@ symmem_status sm_parts_copy(sm_parts *parts, void *dst, const void *src, size_t 
     symmem_status status = link->context->backend->copy(link->context->instance, link->device, dst,
                                                         src, bytes, &parts->exec);
     return part_done(parts, status, "copy");
+}
+
+symmem_status sm_parts_reduce(sm_parts *parts, const symmem_tile_reduction *tile) {
+    if (tile->rows == 0 || tile->row == 0)
+        return SYMMEM_OK;
+    const sm_link *link = parts->op->link;
+    symmem_status status = link->context->backend->reduce_tile(link->context->instance,
+                                                               &link->peers, tile, &parts->exec);
+    return part_done(parts, status, "reduce_tile");
 }
 
 symmem_status sm_parts_store(sm_parts *parts, void *address, const void *src, size_t bytes) {

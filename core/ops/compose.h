@@ -10,6 +10,8 @@ void sm_parts_begin(sm_parts *parts, const sm_channel_op *op, const symmem_exec 
 /* The first one compares the ranks' calls. */
 symmem_status sm_parts_barrier(sm_parts *parts);
 symmem_status sm_parts_copy(sm_parts *parts, void *dst, const void *src, size_t bytes);
+/* A piece of all ranks' buffers. */
+symmem_status sm_parts_reduce(sm_parts *parts, const symmem_tile_reduction *tile);
 /* To a multicast address. */
 symmem_status sm_parts_store(sm_parts *parts, void *address, const void *src, size_t bytes);
 

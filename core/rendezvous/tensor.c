@@ -238,6 +238,10 @@ static const char *const call_names[SYMMEM_CALL_KIND_COUNT] = {
     [SYMMEM_CALL_LOW_CONTENTION_ALL_GATHER] = "low_contention_all_gather",
     [SYMMEM_CALL_LOW_CONTENTION_ALL_GATHER_CE_MULTICAST] = "low_contention_all_gather_ce_multicast",
     [SYMMEM_CALL_WAIT_VALUE] = "wait_value",
+    [SYMMEM_CALL_ALL_GATHER_V] = "all_gather_v",
+    [SYMMEM_CALL_REDUCE_SCATTER_V] = "reduce_scatter_v",
+    [SYMMEM_CALL_TILE_REDUCE] = "tile_reduce",
+    [SYMMEM_CALL_MULTI_ROOT_TILE_REDUCE] = "multi_root_tile_reduce",
 };
 
 const char *sm_call_name(uint32_t kind) {

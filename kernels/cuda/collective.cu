@@ -359,3 +359,5 @@ extern "C" __global__ void __launch_bounds__(SYMMEM_CUDA_COLLECTIVE_THREADS)
 #include "cuda/allreduce_fast.cuh"
 
 #include "cuda/product.cu"
+
+#include "cuda/tile.cu"

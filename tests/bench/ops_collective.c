@@ -51,6 +51,58 @@ BENCH_ONCE(low_contention_reduce_scatter,
                                                 &self->out_tensor, BENCH_ON_CHANNEL))
 BENCH_EXPECTED(summed_part, bench_summed(self, (size_t)self->rank * self->out_count + index))
 
+/* Rank 0 has half as much as each other rank, so that the counts differ. */
+static size_t of_first(size_t each) {
+    return each - each / 2;
+}
+
+static void uneven(const bench_rank *self, size_t each, size_t *counts) {
+    for (int rank = 0; rank < self->ranks; rank++)
+        counts[rank] = rank == 0 ? of_first(each) : each;
+}
+
+static size_t before(size_t each, int rank) {
+    return rank == 0 ? 0 : (size_t)(rank - 1) * each + of_first(each);
+}
+
+static bool make_uneven_parts(bench_rank *self) {
+    const size_t each = self->count / (size_t)self->ranks;
+    self->in_shape[0] = (int64_t)before(each, self->ranks);
+    self->out_count = self->rank == 0 ? of_first(each) : each;
+    self->out_shape[0] = (int64_t)self->out_count;
+    return true;
+}
+
+static symmem_status reduce_scatter_v(bench_rank *self) {
+    size_t counts[SYMMEM_MAX_WORLD_SIZE];
+    uneven(self, self->count / (size_t)self->ranks, counts);
+    return symmem_reduce_scatter_v(self->handle, &self->in_tensor, SYMMEM_SUM, counts,
+                                   &self->out_tensor, BENCH_ON_CHANNEL);
+}
+
+BENCH_EXPECTED(summed_uneven_part,
+               bench_summed(self, before(self->count / (size_t)self->ranks, self->rank) + index))
+
+/* The same as tiles of one matrix, one for each rank. */
+static symmem_status tiles(bench_rank *self) {
+    DLTensor tile = self->in_tensor;
+    int64_t strides[2] = {self->in_shape[1], 1};
+    DLTensor cut[SYMMEM_MAX_WORLD_SIZE];
+    const DLTensor *in_tiles[SYMMEM_MAX_WORLD_SIZE];
+    int32_t roots[SYMMEM_MAX_WORLD_SIZE];
+    tile.shape = self->out_shape;
+    tile.strides = strides;
+    for (int rank = 0; rank < self->ranks; rank++) {
+        cut[rank] = tile;
+        cut[rank].byte_offset =
+            (uint64_t)rank * (uint64_t)self->out_shape[1] * symmem_dtype_size(self->dtype);
+        in_tiles[rank] = &cut[rank];
+        roots[rank] = rank;
+    }
+    return symmem_multi_root_tile_reduce(self->handle, self->ranks, in_tiles, roots, SYMMEM_SUM,
+                                         &self->out_tensor, BENCH_ON_CHANNEL);
+}
+
 /* --- moves ---------------------------------------------------------------------------- */
 
 BENCH_ONCE(all_gather, symmem_all_gather_out(self->handle, &self->in_tensor, &self->out_tensor,
@@ -58,6 +110,27 @@ BENCH_ONCE(all_gather, symmem_all_gather_out(self->handle, &self->in_tensor, &se
 BENCH_ONCE(low_contention_all_gather,
            symmem_low_contention_all_gather_out(self->handle, &self->in_tensor, &self->out_tensor,
                                                 BENCH_ON_CHANNEL))
+
+static bool make_uneven_result(bench_rank *self) {
+    self->out_count = before(self->count, self->ranks);
+    self->out_shape[0] = (int64_t)self->out_count;
+    return true;
+}
+
+static symmem_status all_gather_v(bench_rank *self) {
+    size_t counts[SYMMEM_MAX_WORLD_SIZE];
+    uneven(self, self->count, counts);
+    return symmem_all_gather_v(self->handle, &self->in_tensor, counts, &self->out_tensor,
+                               BENCH_ON_CHANNEL);
+}
+
+static double gathered_uneven(const bench_rank *self, size_t index) {
+    const size_t first = of_first(self->count);
+    if (index < first)
+        return bench_pattern(0, index);
+    return bench_pattern(1 + (int)((index - first) / self->count), (index - first) % self->count);
+}
+
 BENCH_ONCE(broadcast, symmem_broadcast(self->handle, &self->in_tensor, 0, BENCH_ON_CHANNEL))
 BENCH_ONCE(all_to_all, symmem_all_to_all_out(self->handle, &self->in_tensor, NULL,
                                              &self->out_tensor, NULL, BENCH_ON_CHANNEL))
@@ -133,6 +206,12 @@ const bench_op bench_collective_ops[] = {
              .scale = BENCH_TIMES_RANKS, .expected = bench_gathered),
     BENCH_OP("low_contention_all_gather", low_contention_all_gather, .flags = BENCH_IN_SYMMETRIC,
              .scale = BENCH_TIMES_RANKS, .expected = bench_gathered),
+    BENCH_OP("all_gather_v", all_gather_v, .flags = BENCH_IN_SYMMETRIC, .scale = BENCH_TIMES_RANKS,
+             .prepare = make_uneven_result, .expected = gathered_uneven),
+    BENCH_OP("reduce_scatter_v", reduce_scatter_v, .flags = BENCH_IN_SYMMETRIC,
+             .scale = BENCH_PER_RANK, .prepare = make_uneven_parts, .expected = summed_uneven_part),
+    BENCH_OP("multi_root_tile_reduce", tiles, .flags = BENCH_IN_SYMMETRIC, .scale = BENCH_PER_RANK,
+             .unit = ROWS, .prepare = make_rows, .expected = summed_columns),
     BENCH_OP("broadcast", broadcast, .flags = BENCH_IN_SYMMETRIC | BENCH_IN_PLACE,
              .expected = of_root),
     BENCH_OP("all_to_all", all_to_all, .flags = BENCH_IN_SYMMETRIC, .scale = BENCH_PARTS,

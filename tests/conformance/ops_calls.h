@@ -10,6 +10,7 @@ struct ops_call {
     symmem_handle *handle;
     const DLTensor *buffer, *input, *out;
     const size_t *in_splits, *out_splits;
+    const size_t *counts; /* of a part of each rank */
     symmem_reduce_op op;
     int32_t root;
     int32_t channel;
@@ -44,6 +45,8 @@ ROW(low_contention_reduce_scatter, low_contention_reduce_scatter, c->input, c->o
 ROW(all_gather, all_gather_out, c->input, c->out)
 ROW(broadcast, broadcast, c->input, c->root)
 ROW(all_to_all, all_to_all_out, c->input, c->in_splits, c->out, c->out_splits)
+ROW(all_gather_v, all_gather_v, c->input, c->counts, c->out)
+ROW(reduce_scatter_v, reduce_scatter_v, c->input, c->op, c->counts, c->out)
 ROW(low_contention_all_gather, low_contention_all_gather_out, c->input, c->out)
 ROW(multimem_all_reduce, multimem_all_reduce, c->input, c->op)
 ROW(multimem_one_shot, multimem_one_shot_all_reduce_out, c->input, c->op, c->out)

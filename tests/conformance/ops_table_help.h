@@ -33,6 +33,8 @@ enum ops_place {
 #define ROW_TABLE (1u << 7)    /* chooses by the context's table */
 #define ROW_COMPOSED (1u << 8) /* of barriers and copies */
 #define ROW_FUSED (1u << 9)    /* with products; the block is the workspace */
+#define ROW_TILES (1u << 10)   /* needs SYMMEM_CAP_TILES */
+#define ROW_MATRIX (1u << 11)  /* makes matrices of flat tensors */
 
 struct ops_row {
     const char *what; /* the operation, with the way after a blank */
@@ -124,6 +126,20 @@ static inline symmem_status row_fused_scaled_scatter(const struct ops_call *c) {
                                                      c->limit_ms, c->stream, NULL);
 }
 
+/* Of two rows, if they divide it. */
+static inline symmem_status row_tile(const struct ops_call *c) {
+    struct row_matrix in, out;
+    return symmem_tile_reduce(c->handle, row_matrix_of(&in, c->input, 2), c->op, c->root,
+                              row_matrix_of(&out, c->out, 2), c->channel, c->limit_ms, c->stream);
+}
+static inline symmem_status row_tiles(const struct ops_call *c) {
+    struct row_matrix in, out;
+    const DLTensor *tile = row_matrix_of(&in, c->input, 2);
+    return symmem_multi_root_tile_reduce(c->handle, 1, &tile, &c->root, c->op,
+                                         row_matrix_of(&out, c->out, 2), c->channel, c->limit_ms,
+                                         c->stream);
+}
+
 #define ROW_GATHERS ROW_OUT_WHOLE
 #define ROW_SCATTERS (ROW_IN_WHOLE | ROW_REDUCES)
 #define ROW_EVEN (ROW_IN_WHOLE | ROW_OUT_WHOLE)
@@ -156,6 +172,16 @@ static const struct ops_row ops_rows[] = {
      row_low_contention_all_gather, NULL},
     {"low_contention_all_gather_out staged", FAR, FAR, ROW_GATHERS | ROW_COMPOSED,
      row_low_contention_all_gather, NULL},
+    {"all_gather_v", BLOCK, FAR, ROW_GATHERS | ROW_COMPOSED, row_all_gather_v, NULL},
+    {"all_gather_v push", FAR, BLOCK, ROW_GATHERS | ROW_COMPOSED, row_all_gather_v, "push of v"},
+    {"all_gather_v own chunk", OWN_CHUNK, BLOCK, ROW_GATHERS | ROW_COMPOSED, row_all_gather_v,
+     "push of v"},
+    {"reduce_scatter_v", BLOCK, FAR, ROW_SCATTERS | ROW_COMPOSED | ROW_TILES, row_reduce_scatter_v,
+     NULL},
+    {"tile_reduce", BLOCK, FAR, ROW_REDUCES | ROW_ROOTED | ROW_COMPOSED | ROW_TILES | ROW_MATRIX,
+     row_tile, NULL},
+    {"multi_root_tile_reduce", BLOCK, FAR,
+     ROW_REDUCES | ROW_ROOTED | ROW_COMPOSED | ROW_TILES | ROW_MATRIX, row_tiles, NULL},
     {"multimem_all_reduce", BLOCK, NOWHERE, ROW_REDUCES | ROW_MULTIMEM, row_multimem_all_reduce,
      NULL},
     {"multimem_one_shot_all_reduce_out", BLOCK, FAR, ROW_REDUCES | ROW_MULTIMEM,
@@ -189,7 +215,7 @@ struct ops_desk {
     symmem_handle *handle;
     char *block, *far;
     int32_t rank, size;
-    bool multicast, products;
+    bool multicast, products, tiles;
     uint32_t limit_ms;
 };
 
@@ -204,12 +230,14 @@ static inline struct ops_desk ops_desk_begin(struct tk *t) {
     desk.rank = info.rank;
     desk.size = info.world_size;
     desk.multicast = info.multicast_ptr != NULL;
+    desk.tiles = (t->capabilities & SYMMEM_CAP_TILES) != 0;
     desk.products = (t->capabilities & SYMMEM_CAP_MATMUL) && desk.size <= OPS_FUSED_RANKS;
     return desk;
 }
 
 static inline bool ops_can(const struct ops_desk *desk, const struct ops_row *row) {
     return (desk->multicast || !(row->traits & ROW_MULTIMEM)) &&
+           (desk->tiles || !(row->traits & ROW_TILES)) &&
            (desk->products || !(row->traits & ROW_FUSED));
 }
 
@@ -228,6 +256,7 @@ struct ops_setting {
     struct ops_call call;
     struct ops_tensor buffer, input, out;
     DLManagedTensor *made;
+    size_t counts[OPS_MAX_RANKS];
 };
 
 static inline void ops_place_tensor(const struct ops_desk *desk, const struct ops_terms *terms,
@@ -248,6 +277,9 @@ static inline void ops_set(const struct ops_desk *desk, const struct ops_row *ro
                                   .limit_ms = desk->limit_ms,
                                   .made_p = &set->made,
                                   .more = desk->far + OPS_HALF / 2};
+    for (int32_t rank = 0; rank < desk->size; rank++)
+        set->counts[rank] = terms->count;
+    set->call.counts = set->counts;
     ops_place_tensor(desk, terms, &set->buffer, BLOCK, 0, false);
     ops_place_tensor(desk, terms, &set->input, row->input, 0, row->traits & ROW_IN_WHOLE);
     ops_place_tensor(desk, terms, &set->out, row->out, OPS_HALF, row->traits & ROW_OUT_WHOLE);

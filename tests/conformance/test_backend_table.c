@@ -53,7 +53,7 @@ TK_TEST(backend_table, older_groups, "SM-BACKEND-06", TK_ON_FAKES) {
     TK_EQ_INT(t,
               SYMMEM_CAP_ALL &
                   ~(SYMMEM_CAP_HOST_FN | SYMMEM_CAP_WRAP_STREAM | SYMMEM_CAP_COLLECTIVES_APART |
-                    SYMMEM_CAP_SPLITS | SYMMEM_CAP_VALUES | SYMMEM_CAP_WINDOW),
+                    SYMMEM_CAP_SPLITS | SYMMEM_CAP_TILES | SYMMEM_CAP_VALUES | SYMMEM_CAP_WINDOW),
               capabilities);
     tk_end_context(t);
 }
@@ -126,7 +126,7 @@ TK_TEST(backend_table, optional_groups, "SM-BACKEND-07", TK_ON_FAKES) {
         SYMMEM_CAP_HOST_FN,      SYMMEM_CAP_WRAP_STREAM, SYMMEM_CAP_COLLECTIVES,
         SYMMEM_CAP_CONNECTIVITY, SYMMEM_CAP_MATMUL,      SYMMEM_CAP_COLLECTIVES_APART,
         SYMMEM_CAP_SPLITS,       SYMMEM_CAP_REACH,       SYMMEM_CAP_WORLD,
-        SYMMEM_CAP_VALUES,       SYMMEM_CAP_WINDOW};
+        SYMMEM_CAP_VALUES,       SYMMEM_CAP_WINDOW,      SYMMEM_CAP_TILES};
     static flat_backend tables[TK_COUNT(of_entries)];
     static char names[TK_COUNT(of_entries)][24];
     for (size_t i = 0; i < TK_COUNT(of_entries); i++) {

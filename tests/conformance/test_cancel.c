@@ -141,6 +141,39 @@ static DLTensor words_of(const struct works *w, int64_t *count, bool second) {
                       .shape = count};
 }
 
+/* A row of them, for the first rank. */
+static symmem_status tile_of(struct works *w, int64_t few, int32_t *to) {
+    int64_t shape[2] = {1, few};
+    DLTensor in = words_of(w, shape, false), out;
+    const DLTensor *tiles[1] = {&in};
+    const int32_t root = 0;
+    in.ndim = 2;
+    out = in;
+    out.data = to;
+    symmem_status status =
+        symmem_tile_reduce(w->handle, &in, SYMMEM_SUM, root, &out, 0, LONG_MS, NULL);
+    return status == SYMMEM_OK ? symmem_multi_root_tile_reduce(w->handle, 1, tiles, &root,
+                                                               SYMMEM_SUM, &out, 0, LONG_MS, NULL)
+                               : status;
+}
+
+/* A word less of the first rank, and for it. */
+static symmem_status uneven_ones(struct works *w, int64_t few, int32_t *from, int32_t *to) {
+    size_t counts[4]; /* as many ranks as there are */
+    int64_t all = few * w->t->world_size - 1, own = few - (w->t->rank == 0);
+    DLTensor in = words_of(w, &all, false), part = words_of(w, &own, false);
+    DLTensor out = words_of(w, &all, true), far = part;
+    for (int32_t rank = 0; rank < w->t->world_size; rank++)
+        counts[rank] = (size_t)few - (rank == 0);
+    far.data = from;
+    symmem_status status = symmem_all_gather_v(w->handle, &far, counts, &out, 0, LONG_MS, NULL);
+    far.data = to;
+    if (status != SYMMEM_OK || (w->t->capabilities & SYMMEM_CAP_TILES) == 0)
+        return status;
+    status = symmem_reduce_scatter_v(w->handle, &in, SYMMEM_SUM, counts, &far, 0, LONG_MS, NULL);
+    return status == SYMMEM_OK ? tile_of(w, few, to) : status;
+}
+
 /* All other collectives on so many words a rank. */
 static symmem_status collectives_on(struct works *w, int64_t few, int32_t *from, int32_t *to) {
     int64_t all = few * w->t->world_size;
@@ -164,7 +197,7 @@ static symmem_status collectives_on(struct works *w, int64_t few, int32_t *from,
     THEN(low_contention_all_gather_out, &in, &out);
     THEN(broadcast, &in, 0);
 #undef THEN
-    return status;
+    return status == SYMMEM_OK ? uneven_ones(w, few, from, to) : status;
 }
 
 /* Sizes for each of their ways. */

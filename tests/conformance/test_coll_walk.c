@@ -25,8 +25,9 @@ struct bench {
 };
 
 /* Without products, what makes its output, and a form that ranks may mix with another one. */
-static bool is_walked(const struct ops_row *row, bool multicast) {
-    return (row->traits & ROW_FUSED) == 0 && row->out != NEW && row->input != OWN_CHUNK &&
+static bool is_walked(const struct tk *t, const struct ops_row *row, bool multicast) {
+    return ((t->capabilities & SYMMEM_CAP_TILES) != 0 || (row->traits & ROW_TILES) == 0) &&
+           (row->traits & ROW_FUSED) == 0 && row->out != NEW && row->input != OWN_CHUNK &&
            (multicast || (row->traits & ROW_MULTIMEM) == 0);
 }
 
@@ -37,7 +38,7 @@ static struct bench bench_on(struct tk *t, symmem_handle *handle) {
     b.rank = info.rank;
     b.size = info.world_size;
     for (int i = 0; i < OPS_ROWS; i++)
-        if (is_walked(&ops_rows[i], info.multicast_ptr != NULL))
+        if (is_walked(t, &ops_rows[i], info.multicast_ptr != NULL))
             b.rows[b.kinds++] = &ops_rows[i];
     b.rows[b.kinds++] = NULL;
     return b;
@@ -76,7 +77,11 @@ static symmem_status run(const struct bench *b, const struct call *c) {
     const int64_t result = scatters(row) ? count / size : gathers(row) ? count * size : count;
     const bool rows = row->run == row_reduce_scatter_split;
     const int64_t from[2] = {rows ? 2 : count, count / 2}, to[2] = {rows ? 2 : result, result / 2};
+    size_t counts[OPS_MAX_RANKS];
+    for (int32_t rank = 0; rank < b->size; rank++)
+        counts[rank] = scatters(row) ? c->count / (size_t)size : c->count;
     const struct ops_call call = {.handle = b->handle,
+                                  .counts = counts,
                                   .buffer = FLAT(b->own + c->at, c->dtype, c->count),
                                   .input = SHAPED(input_of(b, c), c->dtype, 1 + rows, from),
                                   .out = SHAPED(result_of(b, c), c->dtype, 1 + rows, to),

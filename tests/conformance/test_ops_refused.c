@@ -38,8 +38,8 @@ static void refused(struct tk *t, const struct ops_row *row, struct ops_setting 
         const char *wrong;                                                                         \
         for (int m = 0;; m++) {                                                                    \
             ops_set(desk, row, &ops_usual, &set);                                                  \
-            wrong =                                                                                \
-                ops_wrong_member(t, &set.tensor_.dl, m, !(row->traits & ROW_FUSED), &expected);    \
+            wrong = ops_wrong_member(t, &set.tensor_.dl, m,                                        \
+                                     !(row->traits & (ROW_FUSED | ROW_MATRIX)), &expected);        \
             if (wrong == NULL)                                                                     \
                 break;                                                                             \
             refused(t, row, &set, expected, wrong, "");                                            \
@@ -73,7 +73,7 @@ static void plain_arguments(struct tk *t, const struct ops_desk *desk, const str
 
 static void tensor_arguments(struct tk *t, const struct ops_desk *desk, const struct ops_row *row) {
     bool has_out = row->out == BLOCK || row->out == FAR;
-    if ((row->traits & ROW_ROOTED) && (row->traits & ROW_MULTIMEM))
+    if ((row->traits & ROW_ROOTED) && has_out)
         has_out = desk->rank == ops_usual.root;
     REFUSED_IF(set.call.input = NULL, INVALID_ARGUMENT);
     WRONG_MEMBERS(input);

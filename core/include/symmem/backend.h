@@ -84,7 +84,8 @@ extern "C" {
 #define SYMMEM_CAP_SPLITS (1ull << 19) /* collective->run_splits */
 #define SYMMEM_CAP_VALUES (1ull << 20) /* signal->wait_value and copy->write_value64, both */
 #define SYMMEM_CAP_WINDOW (1ull << 21) /* signal->count and signal->wait_counts, both */
-#define SYMMEM_CAP_ALL ((1ull << 22) - 1)
+#define SYMMEM_CAP_TILES (1ull << 22)  /* collective->reduce_tile */
+#define SYMMEM_CAP_ALL ((1ull << 23) - 1)
 #define SYMMEM_CAP_FLAGS                                                                           \
     (SYMMEM_CAP_HOST_ACCESS | SYMMEM_CAP_OVERLAP | SYMMEM_CAP_THREAD_RANKS |                       \
      SYMMEM_CAP_PROCESS_RANKS | SYMMEM_CAP_DIRECT_ACCESS | SYMMEM_CAP_CROSS_HOST |                 \
@@ -129,6 +130,10 @@ typedef enum symmem_call_kind {
     SYMMEM_CALL_FUSED_MATMUL_REDUCE_SCATTER,
     SYMMEM_CALL_ALL_TO_ALL_V, /* of run_splits */
     SYMMEM_CALL_WAIT_VALUE,   /* in a symmem_fault only */
+    SYMMEM_CALL_ALL_GATHER_V, /* made of other entries, as those above */
+    SYMMEM_CALL_REDUCE_SCATTER_V,
+    SYMMEM_CALL_TILE_REDUCE,
+    SYMMEM_CALL_MULTI_ROOT_TILE_REDUCE,
     SYMMEM_CALL_KIND_COUNT
 } symmem_call_kind;
 
@@ -485,6 +490,20 @@ typedef struct symmem_local_reduce {
     size_t src_stride;
     void *dst;
 } symmem_local_reduce;
+
+/* dst[i][j] = src_0[i][j] op src_1[i][j] op ..., in that order, where src_r is `rows` rows of `row`
+ * elements in the buffer of rank r, at the same place in each. */
+typedef struct symmem_tile_reduction {
+    size_t size;
+    symmem_dtype dtype;
+    symmem_reduce_op op;
+    size_t offset;  /* of the first element, in bytes from each rank's peers->buffers entry */
+    size_t rows;    /* at least 1 */
+    size_t row;     /* elements of a row, at least 1 */
+    size_t src_row; /* elements from row to row, at least `row` */
+    size_t dst_row;
+    void *dst; /* anywhere this rank's device can reach */
+} symmem_tile_reduction;
 
 /* What a wait for a value waits for. It belongs to the core: an entry that enqueues keeps a copy.
  */
@@ -892,6 +911,16 @@ typedef struct symmem_collective_ops {
      *            wrong, through host->signal_failed, see symmem_fault */
     symmem_status (*run_splits)(void *instance, const symmem_peers *peers, int32_t channel,
                                 const symmem_collective *call, const symmem_exec *exec);
+    /* Optional. Reduces a piece of all ranks' buffers into this rank's memory, in which every rank
+     * has direct access to every other. It waits for no rank: the core makes operations of
+     * barriers and of this, in which each rank reduces another piece, or none. Does every pair that
+     * symmem_reduce_supported names, with the same bits as `run`. Contract:
+     * symmem/kernels/reference/reduce.h. libsymmem_kernels_cpu.a has it.
+     *   args     with any alignment of whole elements. dst overlaps no source, or is this rank's
+     *            source itself, row by row
+     *   called   local; a part of an operation, as copy->copy is */
+    symmem_status (*reduce_tile)(void *instance, const symmem_peers *peers,
+                                 const symmem_tile_reduction *tile, const symmem_exec *exec);
 } symmem_collective_ops;
 
 /* Local products and reductions, as stream operations on memory that the device reaches, with any
@@ -1136,6 +1165,7 @@ struct symmem_backend {
     X(collective, run, collective, REQUIRED)                                                       \
     X(collective, run_apart, collective_apart, OPTIONAL)                                           \
     X(collective, run_splits, collective_splits, OPTIONAL)                                         \
+    X(collective, reduce_tile, reduce_tile, OPTIONAL)                                              \
     X(matmul, multiply, matmul, REQUIRED)                                                          \
     X(matmul, copy_strided, copy_strided, REQUIRED)                                                \
     X(matmul, reduce_local, reduce_local, REQUIRED)                                                \

@@ -58,5 +58,7 @@ SYMMEM_API bool symmem_reduce_supported(symmem_dtype dtype, symmem_reduce_op op)
 #include <symmem/ops_move_v.h>
 #include <symmem/ops_multimem.h>
 #include <symmem/ops_reduce.h>
+#include <symmem/ops_tile.h>
+#include <symmem/ops_uneven.h>
 
 #endif

@@ -32,6 +32,7 @@ static const struct {
     {SYMMEM_CAP_SPLITS, "SPLITS"},
     {SYMMEM_CAP_VALUES, "VALUES"},
     {SYMMEM_CAP_WINDOW, "WINDOW"},
+    {SYMMEM_CAP_TILES, "TILES"},
 };
 
 void runner_capability_names(uint64_t bits, char *text, size_t capacity) {

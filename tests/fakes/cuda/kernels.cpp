@@ -77,6 +77,7 @@ static const fake_kernel kernels[] = {
     KERNEL(symmem_finish_f64, symmem_cuda_product),
     KERNEL(symmem_copy_strided, symmem_cuda_strided),
     OF_ALL(KERNEL, symmem_local, symmem_cuda_local_reduce),
+    OF_ALL(KERNEL, symmem_tile, symmem_cuda_tile),
 };
 
 const fake_kernel *fake_find_kernel(const char *name) {

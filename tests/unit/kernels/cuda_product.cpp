@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Products, strided copies and local reductions of the device, compiled for the CPU: what lanes do
-// one after the other, against the scalar references.
+// Products, strided copies, local reductions and tiles of the device, compiled for the CPU: what
+// lanes do one after the other, against the scalar references.
 #include <cstring>
 #include <vector>
 
@@ -8,6 +8,7 @@
 #include "products.h"
 
 #include "cuda/product_loop.h"
+#include "cuda/tile_loop.h"
 
 namespace {
 
@@ -193,6 +194,52 @@ template <typename Element> void reduce(symmem_dtype dtype) {
                 symmem_cuda_run_local_reduce<Element>(args, lane, LANES);
             CU_ASSERT(std::memcmp(dst.data(), wanted.data(), dst.size()) == 0);
         }
+}
+
+/* Tiles of three ranks' buffers, with rows of every alignment, by all lanes of two blocks. */
+template <typename Element> void reduce_tile(symmem_dtype dtype, uint64_t rows, uint64_t row) {
+    const size_t bytes = sizeof(typename Element::bits), src_row = row + 5, dst_row = row + 3;
+    const size_t place = 3 * bytes, source = (rows * src_row + 8) * bytes;
+    const size_t result = (rows * dst_row + 8) * bytes, lanes = 2 * SYMMEM_CUDA_PRODUCT_THREADS;
+    std::vector<unsigned char> buffers[3], out(result, 0xee), wanted(result, 0xee);
+    symmem_cuda_tile tile = {};
+    uint32_t seed = 11;
+    for (int r = 0; r < 3; r++) {
+        for (size_t i = 0; i < source; i++)
+            buffers[r].push_back(
+                static_cast<unsigned char>((seed = seed * 1664525u + 1013904223u) >> 24));
+        tile.small_buffers[r] = buffers[r].data();
+    }
+    for (uint64_t i = 0; i < rows; i++) {
+        const void *srcs[3];
+        for (int r = 0; r < 3; r++)
+            srcs[r] = buffers[r].data() + place + i * src_row * bytes;
+        CU_ASSERT(symmem_reference_reduce(wanted.data() + bytes + i * dst_row * bytes, srcs, 3, row,
+                                          dtype, SYMMEM_SUM));
+    }
+    tile.dst = reinterpret_cast<char *>(out.data()) + bytes;
+    tile.offset = place;
+    tile.rows = rows;
+    tile.row = row;
+    tile.src_row_bytes = src_row * bytes;
+    tile.dst_row_bytes = dst_row * bytes;
+    tile.ranks = 3;
+    tile.op = SYMMEM_CUDA_SUM;
+    tile.element = static_cast<int32_t>(bytes);
+    tile.row_lanes = symmem_cuda_row_lanes(rows, row * bytes);
+    for (size_t lane = 0; lane < lanes; lane++)
+        symmem_cuda_run_tile<Element>(tile, lane, lanes);
+    CU_ASSERT(out == wanted);
+}
+
+TEST("tiles") {
+    static const uint64_t shapes[][2] = {{1, 1}, {1, 5000}, {2, 1}, {3, 16}, {700, 3}, {5, 1031}};
+    for (const auto &side : shapes) {
+        reduce_tile<symmem_cuda_unsigned<uint8_t>>(SYMMEM_UINT8, side[0], side[1]);
+        reduce_tile<symmem_cuda_signed<int16_t>>(SYMMEM_INT16, side[0], side[1]);
+        reduce_tile<symmem_cuda_unsigned<uint32_t>>(SYMMEM_UINT32, side[0], side[1]);
+        reduce_tile<symmem_cuda_signed<int64_t>>(SYMMEM_INT64, side[0], side[1]);
+    }
 }
 
 TEST("reductions") {

@@ -57,6 +57,16 @@ RANKS_TEST("without collectives", .world = 3, .without = SYMMEM_CAP_COLLECTIVES,
     fill(own, env->rank);
     CHECK_OK(env, gather(env, handle, own, out, LIMIT_MS));
     CHECK(env, gathered(out, env->world));
+    const size_t counts[3] = {COUNT, COUNT, COUNT};
+    memset(out, 0, (size_t)env->world * sizeof in);
+    CHECK_OK(env,
+             symmem_all_gather_v(handle, words_at(&input, own, COUNT), counts,
+                                 words_at(&result, out, COUNT * env->world), 0, LIMIT_MS, NULL));
+    CHECK(env, gathered(out, env->world));
+    CHECK_STATUS(env,
+                 symmem_reduce_scatter_v(handle, &result.dl, SYMMEM_SUM, counts, &input.dl, 0,
+                                         LIMIT_MS, NULL),
+                 SYMMEM_UNSUPPORTED);
     (void)words_at(&input, in, COUNT);
     (void)words_at(&result, own + COUNT, COUNT * env->world);
     CHECK_OK(env, symmem_low_contention_all_gather_ce_multicast_out(handle, &input.dl, &result.dl,

@@ -215,6 +215,18 @@ RANKS_TEST("fills and collectives", .world = 1) {
                  SYMMEM_INVALID_ARGUMENT);
     CHECK(env, strstr(last_record().message, "overlaps") != NULL);
     NO(all_to_all_out, (h, &here, splits, &flat, splits, 0, 9, NULL), "INVALID 4 3 *3*4");
+    NO(all_gather_v, (h, &here, splits, &here, 0, 9, NULL), "INVALID 4 3 *add up to 3*4*");
+    NO(all_gather_v, (h, &here, NULL, &here, 0, 9, NULL), "INVALID 0 0 counts is NULL");
+    NO(reduce_scatter_v, (h, &here, SYMMEM_SUM, splits, &here, 0, 9, NULL),
+       "INVALID 4 3 *add up to 3*4*");
+    NO(tile_reduce, (h, &here, SYMMEM_SUM, 0, &here, 0, 9, NULL),
+       "INVALID 2 1 in_tile has 1 dimensions, not 2");
+    NO(tile_reduce, (h, &square, SYMMEM_SUM, 1, &square, 0, 9, NULL),
+       "OUT_OF_RANGE 1 1 rank 1 is not in ?0, 1)");
+    NO(multi_root_tile_reduce, (h, 1, NULL, NULL, SYMMEM_SUM, &square, 0, 9, NULL),
+       "INVALID 0 0 in_tiles or roots is NULL");
+    NO(multi_root_tile_reduce, (h, -1, NULL, NULL, SYMMEM_SUM, &square, 0, 9, NULL),
+       "OUT_OF_RANGE 1 -1 -1 tiles");
     NO(multimem_all_reduce, (h, &here, SYMMEM_SUM, 0, 9, NULL), "UNSUPPORTED 0 0 *");
     CHECK_OK(env, symmem_stream_begin_capture(other));
     NO(fused_all_gather_matmul, (h, &square, 0, 1, &b, NULL, &out, 0, 9, env_stream(env), other),

@@ -126,6 +126,14 @@ static symmem_status life_collectives(const struct life *life, struct life_objec
     DLTensor one = life_matrix(own->values[0], part), other = life_matrix(own->values[1], part);
     DLTensor all = life_matrix(own->values[2], whole), sum = life_matrix(own->values[3], whole);
     DLTensor mine = life_matrix(here.data, part), line = here, line_part = one;
+    const size_t counts[4] = {7, 8, 8, 8};
+    int64_t uneven = 8 * life->world_size - 1, uneven_part = (int64_t)counts[life->rank];
+    DLTensor joined = all, cut = here, cut_part = one;
+    const DLTensor *const tiles[2] = {&here, &here};
+    const int32_t roots[2] = {0, life->world_size - 1};
+    joined.ndim = cut.ndim = cut_part.ndim = 1;
+    joined.shape = cut.shape = &uneven;
+    cut_part.shape = &uneven_part;
     line.ndim = line_part.ndim = 1;
 #define LIFE_COLLECT(name, ...)                                                                    \
     LIFE_TRY(symmem_##name(own->handle, __VA_ARGS__, 3, life_limit_ms, stream))
@@ -136,6 +144,11 @@ static symmem_status life_collectives(const struct life *life, struct life_objec
     LIFE_COLLECT(low_contention_reduce_scatter, &here, SYMMEM_SUM, &one);
     LIFE_COLLECT(all_gather_out, &mine, &all);
     LIFE_COLLECT(low_contention_all_gather_out, &mine, &all);
+    LIFE_COLLECT(all_gather_v, &mine, counts, &joined);
+    LIFE_COLLECT(reduce_scatter_v, &cut, SYMMEM_SUM, counts, &cut_part);
+    LIFE_COLLECT(tile_reduce, &here, SYMMEM_SUM, life->world_size - 1, &sum);
+    LIFE_COLLECT(multi_root_tile_reduce, life->world_size > 1 ? 2 : 1, tiles, roots, SYMMEM_SUM,
+                 &all);
     LIFE_COLLECT(broadcast, &here, 0);
     LIFE_COLLECT(all_to_all_out, &here, NULL, &all, NULL);
     LIFE_TRY(symmem_handle_get_info(own->handle, &info));

@@ -130,6 +130,10 @@ ENTRY(collective,
       (void *instance, const symmem_peers *peers, int32_t channel,
        const symmem_collective *collective, const symmem_exec *exec),
       (instance, peers, channel, collective, exec))
+ENTRY(reduce_tile,
+      (void *instance, const symmem_peers *peers, const symmem_tile_reduction *some,
+       const symmem_exec *exec),
+      (instance, peers, some, exec))
 ENTRY(matmul,
       (void *instance, int32_t device, const symmem_matmul *product, const symmem_exec *exec),
       (instance, device, product, exec))
@@ -228,6 +232,7 @@ static flat_backend faulty_table(void) {
     FAULTY(multimem_store);
     FAULTY(multimem_ld_reduce);
     FAULTY(collective);
+    FAULTY(reduce_tile);
     FAULTY(matmul);
     FAULTY(copy_strided);
     FAULTY(reduce_local);
@@ -282,8 +287,9 @@ static bool is_forgiven(const char *entry, const char *in) {
 /* How many calls may follow in the same call of the library. */
 static int most_after(const char *entry, const char *call) {
     static const char *const in_order[] = {
-        "barrier",    "put_signal", "wait_signal",  "multimem_store", "event_record",
-        "collective", "copy",       "signal_count", "wait_counts",    NULL};
+        "barrier",      "put_signal",  "wait_signal", "multimem_store",
+        "event_record", "collective",  "copy",        "signal_count",
+        "wait_counts",  "reduce_tile", NULL};
     if (strcmp(call, "rendezvous") == 0) /* its record for the others has the device's id */
         return strcmp(entry, "memory_alloc") == 0 || strcmp(entry, "memory_share") == 0 ? 1 : 0;
     if (strncmp(call, "fused_", 6) == 0) /* one lane is to wait for what was begun on the other */
