@@ -96,7 +96,8 @@ add_subdirectory($root symmem)" && parent_works
 
 # As from a release's archive.
 row_fetch_content() {
-    tar -C "$root" -czf "$work/symmem.tar.gz" --exclude='./build*' --exclude=./.git --exclude=./shared . &&
+    tar -C "$root" -czf "$work/symmem.tar.gz" --exclude='./build*' --exclude=./tests/pytorch/build --exclude=./.git \
+        --exclude=./shared . &&
         parent "include(FetchContent)
 FetchContent_Declare(symmem URL $work/symmem.tar.gz)
 FetchContent_MakeAvailable(symmem)" && parent_works
