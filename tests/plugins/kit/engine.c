@@ -108,7 +108,8 @@ static symmem_status check_engine(const symmem_kit_member *self, size_t heap_byt
     const int error = symmem_kit_helper_start(&engine->helper);
     if (error != 0)
         return host->fail(host, SYMMEM_SYSTEM, error, "join", "a thread for %s", engine->name);
-    if (heap_bytes / 4096 > pages / 2) /* what engines do about it is to end the process */
+    /* What engines do about it is to end the process. */
+    if (!engine->off_host && heap_bytes / 4096 > pages / 2)
         return host->fail_sizes(host, SYMMEM_NO_SPACE, ENOSPC, "join", heap_bytes,
                                 pages / 2 * 4096);
     if (engine->broken)
@@ -151,7 +152,10 @@ static symmem_status start_once(const symmem_kit_member *self, const symmem_exch
     symmem_kit_engine *engine = self->engine;
     if (engine->started)
         return SYMMEM_OK;
-    symmem_status status = prepare(self, exchange);
+    symmem_status status =
+        engine->introduce == NULL ? SYMMEM_OK : engine->introduce(self, exchange);
+    if (status == SYMMEM_OK)
+        status = prepare(self, exchange);
     if (status != SYMMEM_OK)
         return status;
     engine->started = true;
@@ -222,7 +226,7 @@ static void make_task(void *heap_v) {
     made->error = engine->make_heap(made);
     if (made->error != 0)
         return;
-    if (!is_backed(made->base, made->bytes))
+    if (!engine->off_host && !is_backed(made->base, made->bytes))
         made->error = SYMMEM_KIT_FULL;
     made->next = engine->heaps;
     engine->heaps = made;

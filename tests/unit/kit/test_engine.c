@@ -292,6 +292,52 @@ TEST("no rank asks its engine for more than it has room for") {
     leave(second, &heaps[1]);
 }
 
+static symmem_status introduced;
+
+static symmem_status introduce(const symmem_kit_member *self, const symmem_exchange *exchange) {
+    CU_ASSERT(self->rank == 0 && self->engine->room == 0 && exchange->world_size == 2);
+    return introduced;
+}
+
+TEST("what ranks tell each other comes before the start") {
+    static symmem_kit_engine engine;
+    symmem_memory heap = {0};
+    engine = new_engine();
+    engine.introduce = introduce;
+    engine.prepare = prepare;
+    void *member = open_member(&engine, 2);
+    introduced = SYMMEM_UNSUPPORTED;
+    CU_ASSERT_EQUAL(join(member, HEAP_BYTES, 5000, &heap), SYMMEM_UNSUPPORTED);
+    CU_ASSERT(starts == 0 && engine.room == 0);
+    introduced = SYMMEM_OK;
+    CU_ASSERT_EQUAL(join(member, HEAP_BYTES, 5000, &heap), SYMMEM_OK);
+    CU_ASSERT_EQUAL(starts, 1);
+    leave(member, &heap);
+}
+
+static int make_far_heap(symmem_kit_heap *heap) {
+    made++;
+    heap->base = (char *)(uintptr_t)SYMMEM_ALIGNMENT; /* no memory of the host's */
+    return 0;
+}
+
+static void end_nothing(const symmem_kit_engine *engine) {
+    (void)engine;
+}
+
+TEST("the host's memory is not asked of heaps that lie on devices") {
+    static symmem_kit_engine engine;
+    symmem_memory heap = {0};
+    engine = new_engine();
+    engine.off_host = true;
+    engine.make_heap = make_far_heap;
+    engine.end = end_nothing;
+    void *member = open_member(&engine, 2);
+    CU_ASSERT_EQUAL(join(member, (size_t)1 << 50, 5000, &heap), SYMMEM_OK);
+    CU_ASSERT(made == 1 && heap.ptr == (char *)(uintptr_t)SYMMEM_ALIGNMENT);
+    leave(member, &heap);
+}
+
 TEST("a heap that only one rank has is the end of the engine") {
     static symmem_kit_engine engine;
     symmem_memory heap = {0};
