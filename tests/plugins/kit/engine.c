@@ -88,6 +88,11 @@ static void start_task(void *engine_v) {
         atexit(end_at_exit);
 }
 
+static symmem_status fail_start(const symmem_kit_member *self) {
+    return self->host->fail(self->host, SYMMEM_BACKEND, 0, "join", "%s did not start: %s",
+                            self->engine->name, self->engine->start_error);
+}
+
 /* A task that all ranks take part in. Given up halfway, the engine can do no other on this rank,
  * and so on none. */
 static symmem_status together(const symmem_kit_member *self, const symmem_exchange *exchange,
@@ -97,6 +102,8 @@ static symmem_status together(const symmem_kit_member *self, const symmem_exchan
         symmem_kit_together(self->host, exchange, &engine->helper, task, arg, step);
     if (status != SYMMEM_OK)
         engine->broken = true;
+    else if (task == start_task && engine->start_error != NULL)
+        status = fail_start(self); /* others may wait in their start for this rank */
     return exchange->agree(exchange, status, step);
 }
 
@@ -200,8 +207,7 @@ static symmem_status start_engine(const symmem_kit_member *self, const symmem_ex
     if (status != SYMMEM_OK)
         return status;
     if (engine->start_error != NULL)
-        status = host->fail(host, SYMMEM_BACKEND, 0, "join", "%s did not start: %s", engine->name,
-                            engine->start_error);
+        status = fail_start(self);
     else if (engine->size != self->world_size)
         status =
             host->fail(host, SYMMEM_BACKEND, 0, "join",
