@@ -24,13 +24,16 @@ function(add_plugin name)
   install(TARGETS symmem_backend_${name} LIBRARY DESTINATION ${symmem_BACKEND_DIR})
 endfunction()
 
-# LIBRARY is the engine's target; LAUNCHER a list in which %n stands for the ranks.
-function(add_engine_plugin name library launcher)
-  add_plugin(${name} SOURCES backend.c LIBRARIES ${library})
-
+function(add_check)
   add_executable(check ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/check.c)
   target_link_libraries(check PRIVATE symmem::symmem)
   target_compile_options(check PRIVATE -Wall -Wextra -Wshadow)
+endfunction()
+
+# LIBRARY is the engine's target; LAUNCHER a list in which %n stands for the ranks.
+function(add_engine_plugin name library launcher)
+  add_plugin(${name} SOURCES backend.c LIBRARIES ${library})
+  add_check()
 
   file(GLOB defects CONFIGURE_DEPENDS defects/*.c)
   foreach(source ${defects})
