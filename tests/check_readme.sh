@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # The documents: the program in README.md is tests/example.c, letter for letter; the operation in
-# core/doc/operations.md compiles in its place; links and names lead to what exists; and every
+# core/doc/operations.md compiles in its place; links, titles of sections and names lead to what exists; and every
 # variable that the code reads has a row in core/doc/environment.md.
 set -u
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd) || exit 1
@@ -35,6 +35,14 @@ for page in CONTRIBUTING.md core/README.md; do
     while read -r file; do
         [ -e "$file" ] || [ -e "core/$file" ] || complain "$page: no file $file"
     done < <(grep -oE '`[a-z_]+/[a-z_/]+\.[a-z]+`' "$page" | tr -d '`' | sort -u)
+done
+# Sections by their titles, in brackets and quotes.
+for page in README.md CONTRIBUTING.md core/README.md core/doc/*.md backend_*/README.md tests/plugin_example/GUIDE.md; do
+    while read -r title; do
+        grep -rqE "^(#+ |- \*\*|\*\*|[0-9]+\. \*\*)$title\.?( |\*|\$)" --include='*.md' core backend_* tests ./*.md ||
+            complain "$page: no section \"$title\""
+    done < <(tr -s '\n ' '  ' <"$page" | grep -oE '\("[A-Z][^"()]+"(, "[A-Z][^"()]+")*\)' |
+        grep -oE '"[^"]+"' | tr -d '"' | sort -u)
 done
 [ "$(wc -l <README.md)" -le 150 ] || complain "README.md has more than 150 lines"
 

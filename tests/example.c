@@ -23,7 +23,7 @@ int main(void) {
 
     CHECK(symmem_init(NULL, &context)); /* rank, world size and store from the environment */
     CHECK(symmem_group_create(context, "world", NULL, 0, NULL, &world));
-    CHECK(symmem_alloc(context, 4096, -1, NULL, &mine));
+    CHECK(symmem_alloc(context, 4096, -1, NULL, &mine));           /* -1: this rank's device */
     CHECK(symmem_rendezvous(context, mine, world, 5000, &handle)); /* all ranks take part */
     CHECK(symmem_handle_get_info(handle, &info));
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* All that a thread has: errors of one never overwrite another's. */
-static _Thread_local struct thread {
+static _Thread_local struct sm_thread {
     sm_scope *innermost;           /* NULL: `base`, whose address is no constant */
     const char *operation;         /* of the public call; NULL: in none */
     uint64_t context;              /* its number, or 0 */
@@ -22,8 +22,8 @@ static _Thread_local struct thread {
 
 /* Looks the thread's own up. That is a call, and the dearest part of a short public one. Compilers
  * take the address for a constant, and ask for it again at each use unless it is hidden. */
-static inline struct thread *own_thread(void) {
-    struct thread *own = &thread;
+static inline sm_thread *own_thread(void) {
+    sm_thread *own = &thread;
     __asm__("" : "+r"(own));
     return own;
 }
@@ -41,7 +41,7 @@ static void clear(symmem_error_record *error) {
 
 /* --- scopes -------------------------------------------------------------------------- */
 
-static void open_scope(struct thread *own, sm_scope *scope, bool is_attempt) {
+static void open_scope(sm_thread *own, sm_scope *scope, bool is_attempt) {
     scope->outer = own->innermost != NULL ? own->innermost : &own->base;
     scope->is_attempt = is_attempt;
     scope->is_clear = false;
@@ -83,10 +83,10 @@ symmem_status sm_point_call(symmem_point_fn point, void *arg, const char *name) 
 
 /* --- the public call ---------------------------------------------------------------- */
 
-bool sm_call_begin(const char *function) {
-    struct thread *own = own_thread();
+sm_thread *sm_call_begin(const char *function) {
+    sm_thread *own = own_thread();
     if (own->operation != NULL)
-        return false;
+        return NULL;
     own->operation = function + sizeof("symmem_") - 1;
     own->rank = -1;
     own->world_size = 0;
@@ -95,11 +95,11 @@ bool sm_call_begin(const char *function) {
     own->holds = false;
     own->group[0] = '\0';
     open_scope(own, &own->call, false);
-    return true;
+    return own;
 }
 
 /* The call's error becomes that of what is around it. */
-static void publish(struct thread *own) {
+static void publish(sm_thread *own) {
     sm_scope *outer = own->call.outer;
     outer->error = own->call.error;
     outer->is_clear = own->call.is_clear;
@@ -125,10 +125,10 @@ static void end_failure(const symmem_error_record *error) {
     ops->end(thread.failure_arg, error);
 }
 
-void sm_call_end(const bool *is_outermost) {
-    if (!*is_outermost)
+void sm_call_end(sm_thread *const *outermost) {
+    sm_thread *own = *outermost;
+    if (own == NULL)
         return;
-    struct thread *own = own_thread();
     if (has_error(&own->call))
         publish(own);
     if (own->holds)
@@ -138,7 +138,7 @@ void sm_call_end(const bool *is_outermost) {
 }
 
 void sm_call_is_of(int32_t rank, int32_t world_size, const char *group) {
-    struct thread *own = own_thread();
+    sm_thread *own = own_thread();
     own->rank = rank;
     own->world_size = world_size;
     memcpy(own->group, group, sizeof(own->group));
@@ -146,7 +146,7 @@ void sm_call_is_of(int32_t rank, int32_t world_size, const char *group) {
 
 void sm_call_is_in(uint64_t context, int32_t rank, int32_t world_size, const sm_failure_ops *ops,
                    void *arg) {
-    struct thread *own = own_thread();
+    sm_thread *own = own_thread();
     if (own->rank < 0) {
         own->rank = rank;
         own->world_size = world_size;

@@ -80,9 +80,12 @@ symmem_status sm_point_call(symmem_point_fn point, void *arg, const char *name);
 
 /* --- the public call ---------------------------------------------------------------- */
 
-/* The outermost public call that the thread is in. What was called inside is the error's stage. */
-bool sm_call_begin(const char *function);
-void sm_call_end(const bool *is_outermost);
+/* The outermost public call that the thread is in. What was called inside is the error's stage. A
+ * call gets the thread's state, so that its end need not look that up again; NULL: it is called
+ * inside another one. */
+typedef struct sm_thread sm_thread;
+sm_thread *sm_call_begin(const char *function);
+void sm_call_end(sm_thread *const *outermost);
 /* Who calls, in the group's numbers, once they are known. `group` is its name, an array of
  * SYMMEM_NAME_MAX. */
 void sm_call_is_of(int32_t rank, int32_t world_size, const char *group);
@@ -127,7 +130,7 @@ static inline void sm_caller_restore(const sm_caller *caller) {
 /* First in every public call but those that only read a table or the thread's own record:
  * tests/unit/scripts/check_calls.sh knows which. */
 #define SM_PUBLIC_CALL                                                                             \
-    __attribute__((cleanup(sm_call_end), unused)) const bool is_outermost_ =                       \
+    __attribute__((cleanup(sm_call_end), unused)) sm_thread *const outermost_ =                    \
         sm_call_begin(__func__);                                                                   \
     SM_POINTED_CALL
 

@@ -175,17 +175,15 @@ static void tell_peers(const sm_link *link, const symmem_error_record *cause) {
         backend->signal_poison(link->context->instance, &link->peers);
 }
 
-/* The call without stream that runs in this thread, which gets the failure. */
-static _Thread_local struct {
-    const sm_link *link;
-    int32_t channel;
-    symmem_error_record *record;
-} caller;
+static _Thread_local sm_link_caller caller;
 
-void sm_link_set_caller(const sm_link *link, int32_t channel, symmem_error_record *record) {
-    caller.link = link;
-    caller.channel = channel;
-    caller.record = record;
+sm_link_caller *sm_link_set_caller(const sm_link *link, int32_t channel,
+                                   symmem_error_record *record) {
+    sm_link_caller *own = &caller;
+    own->link = link;
+    own->channel = channel;
+    own->record = record;
+    return own;
 }
 
 static void keep_for_caller(const sm_link *link, const symmem_fault *fault,

@@ -28,8 +28,16 @@ void sm_link_signal_failed(const symmem_peers *peers, const symmem_fault *fault,
 symmem_peer_state sm_link_peer_state(const symmem_peers *peers, int32_t rank);
 bool sm_link_peer_is_ending(const symmem_peers *peers, int32_t rank);
 bool sm_link_is_poisoned(const symmem_peers *peers);
-/* Sets where signal_failed leaves its record in this thread, for that link and channel. For a call
- * without stream while it is at the backend. NULL: nowhere. */
-void sm_link_set_caller(const sm_link *link, int32_t channel, symmem_error_record *record);
+/* A call without stream that is at the backend: where signal_failed leaves its record in this
+ * thread, for that link and channel. */
+typedef struct sm_link_caller {
+    const sm_link *link;
+    symmem_error_record *record; /* NULL: there is no such call */
+    int32_t channel;
+} sm_link_caller;
+
+/* Returns the thread's own place, in which the call sets `record` to NULL when it is back. */
+sm_link_caller *sm_link_set_caller(const sm_link *link, int32_t channel,
+                                   symmem_error_record *record);
 
 #endif

@@ -230,9 +230,9 @@ static symmem_status run_now(const sm_channel_op *op, sm_channel *channel, uint6
     }
     symmem_error_record record;
     record.status = SYMMEM_OK; /* the other members matter only once it is filled */
-    sm_link_set_caller(op->link, op->channel, &record);
+    sm_link_caller *caller = sm_link_set_caller(op->link, op->channel, &record);
     symmem_status status = call_backend(op, NULL, 0, NULL);
-    sm_link_set_caller(NULL, 0, NULL);
+    caller->record = NULL;
     if (status == SYMMEM_OK)
         return SYMMEM_OK;
     /* Without a record the call failed, and not a signal operation. */

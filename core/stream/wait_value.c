@@ -77,11 +77,11 @@ static symmem_status run_wait(const value_call *call, sm_link *link) {
     exec.operation = call->name;
     symmem_error_record record;
     record.status = SYMMEM_OK; /* the other members matter only once it is filled */
-    if (call->stream == NULL)
-        sm_link_set_caller(link, NO_CHANNEL, &record);
+    sm_link_caller *caller =
+        sm_link_set_caller(link, NO_CHANNEL, call->stream == NULL ? &record : NULL);
     symmem_status status =
         context->backend->wait_value(context->instance, &link->peers, &call->wait, &exec);
-    sm_link_set_caller(NULL, 0, NULL);
+    caller->record = NULL;
     if (status == SYMMEM_OK)
         return SYMMEM_OK;
     /* Without a record the call failed, and not the wait. */

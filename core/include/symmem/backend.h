@@ -602,8 +602,9 @@ typedef struct symmem_memory_ops {
      * mappings of own memory stay usable. A backend may keep some of it, of bounded size, until
      * close.
      *   called   local, perhaps from a stream's own thread by the last symmem_ref release, and with
-     *            the call lock of a group, channel or graph held. It waits for no lock that the
-     *            backend holds while it gives references back */
+     *            the call lock of a group, channel or graph held; within event_query, also with the
+     *            core's lock of its list of graphs. It waits for no lock that the backend holds
+     *            while it gives references back */
     void (*release)(void *instance, symmem_memory *memory);
     /* Optional with the next two. Describes own memory to any number of peers; a group of one calls
      * it too.

@@ -21,8 +21,19 @@ namespace {
 constexpr size_t state_bytes = SYMMEM_ALIGNMENT;
 
 struct Instance {
-    const symmem_host *host;
+    Instance(const symmem_host *the_host, int32_t the_rank, int32_t the_size)
+        : host(the_host), rank(the_rank), world_size(the_size) {}
+    Instance(const Instance &) = delete;
+    Instance &operator=(const Instance &) = delete;
+    ~Instance() {
+        if (is_in_world) {
+            leave_world();
+        }
+    }
+    const symmem_host *const host;
+    const int32_t rank, world_size;
     std::mutex mutex;
+    bool is_in_world = false;
     /* By this rank's address and the group's. */
     std::map<std::pair<void *, Group *>, std::weak_ptr<Meeting>> meetings;
 };
@@ -34,6 +45,17 @@ struct Mapping {
 
 Instance &of(void *instance) {
     return *static_cast<Instance *>(instance);
+}
+
+/* The instance's ranks are to find each other in PyTorch's store, too. Only once PyTorch is needed:
+ * ranks that are done with an instance before that do not wait for each other, and would find each
+ * other's next one. */
+void need_world(Instance &instance) {
+    std::lock_guard<std::mutex> lock(instance.mutex);
+    if (!instance.is_in_world) {
+        enter_world(instance.rank, instance.world_size);
+        instance.is_in_world = true;
+    }
 }
 
 /* PyTorch's exceptions are text. A status is what the text names, in symmem's words or in those of
@@ -135,14 +157,12 @@ symmem_status open_instance(const symmem_host *host, const symmem_backend_config
             cuda_begin();
         }
 #endif
-        enter_world(config->rank, config->world_size);
-        *instance_p = new Instance{host, {}, {}};
+        *instance_p = new Instance(host, config->rank, config->world_size);
     });
 }
 
 void close_instance(void *instance) {
     delete &of(instance);
-    leave_world();
 }
 
 symmem_status device_count(void *, int32_t *count_p) {
@@ -181,6 +201,7 @@ symmem_status memory_alloc(void *instance, int32_t device, size_t bytes, symmem_
     auto host = of(instance).host;
     auto status = SYMMEM_OK;
     auto made = guarded(host, "alloc", [&] {
+        need_world(of(instance));
         try {
             memory->ptr = allocate(bytes, device);
         } catch (const std::exception &error) {
@@ -254,6 +275,7 @@ symmem_status memory_exchange(void *instance, void *group, symmem_memory *own,
 symmem_status group_open(void *instance, const symmem_exchange *exchange, int32_t device,
                          void **group_p) {
     return guarded(of(instance).host, "rendezvous", [&] {
+        need_world(of(instance));
         char id[24];
         snprintf(id, sizeof(id), ".%llx", static_cast<unsigned long long>(exchange->group_id));
         *group_p = new std::shared_ptr<Group>(open_group(std::string(exchange->group_name) + id,
@@ -387,6 +409,7 @@ symmem_status copy(void *instance, int32_t device, void *dst, const void *src, s
 symmem_status memset32(void *instance, int32_t device, void *dst, uint32_t value, size_t count,
                        const symmem_exec *exec) {
     return guarded(of(instance).host, "memset32", [&] {
+        need_world(of(instance));
         auto on = work_on(device, exec);
         if (count > 0) {
             fill32(dst, value, count, device);
@@ -398,6 +421,7 @@ symmem_status memset32(void *instance, int32_t device, void *dst, uint32_t value
 symmem_status set_value32(void *instance, int32_t device, void *dst, uint32_t value,
                           const symmem_exec *exec) {
     return guarded(of(instance).host, "write_value32", [&] {
+        need_world(of(instance));
         auto on = work_on(device, exec);
         write_value32(dst, value, device);
         on->done();

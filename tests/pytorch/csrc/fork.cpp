@@ -20,6 +20,7 @@ void before_fork() {
 }
 
 void in_parent() {
+    World::go_on_in_parent();
     Allocator::instance().unlock();
 }
 

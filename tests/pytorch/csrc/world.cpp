@@ -99,6 +99,10 @@ void World::before_fork(ProcessGroupRef group) {
     *group_before_fork = std::move(group);
 }
 
+void World::go_on_in_parent() {
+    *group_before_fork = ProcessGroupRef(ProcessGroupPtr());
+}
+
 void World::begin_in_child() {
     here = new Here;
     here->parents = std::move(*group_before_fork);

@@ -31,6 +31,8 @@ class World {
     static ProcessGroupRef default_group();
     /* Before a fork, with that group, which the child is not to use; one thread at a time. */
     static void before_fork(ProcessGroupRef group);
+    /* In the parent nothing holds that group's memory any more. */
+    static void go_on_in_parent();
     /* In the child of a fork there is no current one, whatever the parent's threads were doing. */
     static void begin_in_child();
     /* Gives the current one up if its process group was destroyed; else the next call of current

@@ -132,19 +132,19 @@ static const char group_name[SYMMEM_NAME_MAX] = "the group";
 
 TEST("a call's error has all that the call knows, and is published at its end") {
     symmem_clear_error();
-    bool is_outermost = sm_call_begin("symmem_public_name");
-    CU_ASSERT_TRUE(is_outermost);
+    sm_thread *outermost = sm_call_begin("symmem_public_name");
+    CU_ASSERT_PTR_NOT_NULL(outermost);
     sm_call_is_in(1, 5, 6, NULL, NULL);
     (void)sm_fail(SYMMEM_LIMIT, "inner", "", "x");
     CU_ASSERT(last_record().rank == 5 && last_record().world_size == 6 &&
               last_record().group[0] == '\0');
     sm_call_is_of(1, 2, group_name);
     sm_call_is_in(1, 5, 6, NULL, NULL);
-    bool is_inside = sm_call_begin("symmem_inside");
-    CU_ASSERT_FALSE(is_inside);
+    sm_thread *inside = sm_call_begin("symmem_inside");
+    CU_ASSERT_PTR_NULL(inside);
     (void)sm_fail(SYMMEM_BUSY, "inner", "", "y");
-    sm_call_end(&is_inside);
-    sm_call_end(&is_outermost);
+    sm_call_end(&inside);
+    sm_call_end(&outermost);
     const symmem_error_record record = last_record();
     CU_ASSERT(record.status == SYMMEM_BUSY && record.rank == 1 && record.world_size == 2);
     CU_ASSERT_STRING_EQUAL(record.group, "the group");
@@ -157,7 +157,7 @@ TEST("a call's error has all that the call knows, and is published at its end") 
 
 /* Makes one call that fails, or one that forgives a failure inside it. */
 static void call_on(uint64_t context, bool fails) {
-    bool is_outermost = sm_call_begin("symmem_call");
+    sm_thread *outermost = sm_call_begin("symmem_call");
     sm_call_is_in(context, -1, 0, NULL, NULL);
     {
         SM_ATTEMPT(step);
@@ -166,7 +166,7 @@ static void call_on(uint64_t context, bool fails) {
         if (fails)
             (void)sm_error_raise(&step.error);
     }
-    sm_call_end(&is_outermost);
+    sm_call_end(&outermost);
 }
 
 TEST("whose failure the record is of") {
@@ -201,7 +201,7 @@ static const sm_failure_ops failure_ops = {.hold = hold_arg, .end = end_arg};
 
 /* A call on `arg`, and before on `other`, whose steps fail `times`. */
 static void fail_on(int *arg, int *other, int times, bool forgives) {
-    bool is_outermost = sm_call_begin("symmem_call");
+    sm_thread *outermost = sm_call_begin("symmem_call");
     if (other != NULL) {
         sm_call_is_in(2, 0, 1, &failure_ops, other);
         (void)sm_fail(SYMMEM_BUSY, "call", "", "of another one");
@@ -216,7 +216,7 @@ static void fail_on(int *arg, int *other, int times, bool forgives) {
     }
     CU_ASSERT_EQUAL(*arg, times > 0 ? 1 : 0);
     errno = ENOENT;
-    sm_call_end(&is_outermost);
+    sm_call_end(&outermost);
     CU_ASSERT(*arg == 0 && errno == ENOENT);
 }
 
@@ -237,18 +237,18 @@ TEST("what a failure leads to") {
 TEST("what is no more is not held") {
     int gone = 0, one = 0;
     held = 0;
-    bool is_outermost = sm_call_begin("symmem_call");
+    sm_thread *outermost = sm_call_begin("symmem_call");
     sm_call_is_in(1, 0, 1, &failure_ops, &gone);
     sm_call_forget(&one);
     (void)sm_fail(SYMMEM_LIMIT, "call", "", "held");
     sm_call_forget(&gone); /* it is held, so it is not true */
-    sm_call_end(&is_outermost);
+    sm_call_end(&outermost);
     CU_ASSERT(held == 1 && gone == 0);
-    is_outermost = sm_call_begin("symmem_call");
+    outermost = sm_call_begin("symmem_call");
     sm_call_is_in(1, 0, 1, &failure_ops, &gone);
     sm_call_forget(&gone);
     (void)sm_fail(SYMMEM_LIMIT, "call", "", "not held");
-    sm_call_end(&is_outermost);
+    sm_call_end(&outermost);
     CU_ASSERT_EQUAL(held, 1);
     (void)sm_fail(SYMMEM_LIMIT, "call", "", "outside of a call");
     CU_ASSERT_EQUAL(held, 1);
@@ -353,9 +353,9 @@ static void *fail_elsewhere(void *arg) {
     symmem_error_record *seen = arg;
     seen[0] = last_record();
     SM_ATTEMPT(step);
-    bool is_outermost = sm_call_begin("symmem_elsewhere");
+    sm_thread *outermost = sm_call_begin("symmem_elsewhere");
     (void)sm_fail(SYMMEM_MISALIGNED, "elsewhere", "", "another thread's");
-    sm_call_end(&is_outermost);
+    sm_call_end(&outermost);
     (void)sm_error_raise(&step.error);
     seen[1] = last_record();
     return NULL;
@@ -365,7 +365,7 @@ TEST("threads have scopes of their own") {
     symmem_error_record seen[2];
     pthread_t thread;
     symmem_clear_error();
-    bool is_outermost = sm_call_begin("symmem_here");
+    sm_thread *outermost = sm_call_begin("symmem_here");
     {
         SM_ATTEMPT(step);
         (void)sm_fail(SYMMEM_BUSY, "here", "", "this thread's");
@@ -375,7 +375,7 @@ TEST("threads have scopes of their own") {
         CU_ASSERT_STRING_EQUAL(seen[1].operation, "elsewhere");
         CU_ASSERT_STRING_EQUAL(step.error.message, "this thread's");
     }
-    sm_call_end(&is_outermost);
+    sm_call_end(&outermost);
     CU_ASSERT_EQUAL(last_record().status, SYMMEM_OK);
 }
 
@@ -383,18 +383,18 @@ TEST("threads have scopes of their own") {
 TEST("a child of fork goes on in its parent's scopes, and the parent does not notice") {
     int result = 0;
     symmem_clear_error();
-    bool is_outermost = sm_call_begin("symmem_parent");
+    sm_thread *outermost = sm_call_begin("symmem_parent");
     (void)sm_fail(SYMMEM_BUSY, "parent", "", "before the fork");
     const pid_t child = fork();
     CU_ASSERT_FATAL(child >= 0);
     if (child == 0) {
         const bool has_parents = strcmp(last_record().message, "before the fork") == 0;
         (void)sm_fail(SYMMEM_LIMIT, "child", "", "in the child");
-        sm_call_end(&is_outermost);
+        sm_call_end(&outermost);
         _exit(has_parents && last_record().status == SYMMEM_LIMIT ? 0 : 1);
     }
     CU_ASSERT_EQUAL_FATAL(waitpid(child, &result, 0), child);
     CU_ASSERT(WIFEXITED(result) && WEXITSTATUS(result) == 0);
-    sm_call_end(&is_outermost);
+    sm_call_end(&outermost);
     CU_ASSERT_STRING_EQUAL(last_record().message, "before the fork");
 }
