@@ -6,8 +6,10 @@
  *
  * FAKE_NVSHMEM_ENDS: the broadcast ends the process, as the library does on errors.
  * FAKE_NVSHMEM_VERSION=MAJOR.MINOR: the library is of that one. FAKE_NVSHMEM_HANGS=RANK: that
- * rank's start does not return. FAKE_NVSHMEM_FAILS=RANK: it answers an error. NVSHMEM_DISABLE_P2P:
- * the library's own; there are no pointers to peers. NVSHMEM_DISABLE_NVLS has to be set.
+ * rank's start does not return. FAKE_NVSHMEM_FAILS=RANK: it answers an error. FAKE_NVSHMEM_STARTED:
+ * the program has started it before. NVSHMEM_DISABLE_P2P: the library's own; there are no pointers
+ * to peers. NVSHMEM_DISABLE_NVLS has to be set. FAKE_NVSHMEM_DEFERS: it finds no device, and puts
+ * its start off to the next call, as the library does.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -31,6 +33,8 @@
 #define NAME_AT 4 /* in a unique id, behind its version */
 #define WITH_UNIQUEID 8u
 #define INTERNAL 7 /* an error */
+#define BOOTSTRAPPED 1
+#define INITIALIZED 2
 
 typedef struct init_attr { /* as far as it is read */
     int version;
@@ -58,6 +62,7 @@ static int own, ranks;
 static char *memory;
 static meeting *everybody;
 static size_t used;
+static bool is_put_off;
 
 static void meet(void) {
     int round = atomic_load(&everybody->round);
@@ -285,6 +290,9 @@ int nvshmemx_hostlib_init_attr(unsigned flags, init_attr *attr) {
         return INTERNAL;
     while (is_for("FAKE_NVSHMEM_HANGS", attr->rank))
         nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
+    is_put_off = getenv("FAKE_NVSHMEM_DEFERS") != NULL;
+    if (is_put_off)
+        return 0;
     if (map_memory(attr->id + NAME_AT, parts + sizeof *everybody) != 0)
         return INTERNAL;
     tell_driver(parts);
@@ -312,8 +320,17 @@ void nvshmemx_vendor_get_version_info(int *major, int *minor, int *patch) {
         *patch = 0;
 }
 
+EXPORTED int nvshmemx_init_status(void);
+int nvshmemx_init_status(void) {
+    if (is_put_off)
+        return BOOTSTRAPPED;
+    return memory != NULL || getenv("FAKE_NVSHMEM_STARTED") != NULL ? INITIALIZED : 0;
+}
+
 EXPORTED int nvshmem_my_pe(void);
 int nvshmem_my_pe(void) {
+    if (is_put_off)
+        exit(255);
     return own;
 }
 

@@ -86,6 +86,9 @@ static int start_by_id(symmem_kit_engine *self) {
     int error = nvshmemx_set_attr_uniqueid_args(process.rank, process.ranks, &process.id, &attr);
     if (error == 0)
         error = nvshmemx_hostlib_init_attr(CALLS_WITH_UNIQUEID, &attr);
+    /* Without a device that it finds the start is put off, and the next call ends the process. */
+    if (error == 0 && nvshmemx_init_status() < NVSHMEM_STATUS_IS_INITIALIZED)
+        error = NVSHMEMX_ERROR_GPU_NOT_SELECTED;
     if (error != 0)
         return error;
     self->rank = nvshmem_my_pe();
@@ -153,11 +156,10 @@ static symmem_status share_id(const symmem_kit_member *self, const symmem_exchan
     symmem_status status =
         symmem_kit_together(self->host, exchange, &engine.helper,
                             self->rank == 0 ? get_id : get_none, NULL, "NVSHMEM's id");
+    engine.broken = engine.broken || status != SYMMEM_OK; /* that call goes on */
     if (status == SYMMEM_OK && process.id_error != 0)
         status = self->host->fail(self->host, SYMMEM_BACKEND, 0, "join",
                                   "nvshmemx_get_uniqueid answered %d", process.id_error);
-    else if (status != SYMMEM_OK)
-        symmem_kit_helper_abandon(&engine.helper);
     status = exchange->agree(exchange, status, "nvshmem.id");
     if (status == SYMMEM_OK)
         status = symmem_kit_gather(self->host, exchange, &process.id, sizeof process.id,
@@ -168,9 +170,16 @@ static symmem_status share_id(const symmem_kit_member *self, const symmem_exchan
     return status;
 }
 
+/* There is one start of a process, with one set of ranks and one device. */
+static symmem_status prepare_rank(const symmem_kit_member *self) {
+    return nvshmemx_init_status() == NVSHMEM_STATUS_NOT_INITIALIZED
+               ? keep_context(self->extension)
+               : self->host->fail(self->host, SYMMEM_BACKEND, 0, "join",
+                                  "the program has started NVSHMEM itself");
+}
+
 static symmem_status introduce(const symmem_kit_member *self, const symmem_exchange *exchange) {
-    symmem_status status =
-        exchange->agree(exchange, keep_context(self->extension), "nvshmem.context");
+    symmem_status status = exchange->agree(exchange, prepare_rank(self), "nvshmem.context");
     if (status != SYMMEM_OK)
         return status;
     process.rank = self->rank;

@@ -25,7 +25,9 @@ sed 's/libnvshmem_host\.so/libnvshmem_hosX.so/g' "$plugin" >"$work/missing.so"
 expect "no library" LOAD "libnvshmem_hosX" "$work/missing.so"
 expect "an older library" UNSUPPORTED "NVSHMEM 3.1.0, built with" "$plugin" FAKE_NVSHMEM_VERSION=3.1
 expect "another major version" UNSUPPORTED "NVSHMEM 4.0.0, built with" "$plugin" FAKE_NVSHMEM_VERSION=4.0
+expect "a program that has started it" BACKEND "has started NVSHMEM itself" "$plugin" FAKE_NVSHMEM_STARTED=1
 expect "one rank does not start" BACKEND "answered 7" "$plugin" FAKE_NVSHMEM_FAILS=1
+expect "a device that it does not find" BACKEND "answered 5" "$plugin" FAKE_NVSHMEM_DEFERS=1
 expect "a start that does not return" TIMEOUT "given up" "$plugin" FAKE_NVSHMEM_HANGS=1
 expect "two ranks on one device" UNSUPPORTED "have one device" "$plugin" FAKE_CUDA_DEVICES=1
 find /dev/shm -maxdepth 1 -name 'symmem-fake-nvshmem*' -newer "$work" -delete # the fake's, of starts that failed

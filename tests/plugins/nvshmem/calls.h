@@ -10,7 +10,9 @@
 #include <stdbool.h>
 
 #include <device_host/nvshmem_types.h>
+#include <device_host_transport/nvshmem_constants.h>
 #include <non_abi/nvshmem_version.h>
+#include <non_abi/nvshmemx_error.h>
 
 struct CUstream_st;
 
@@ -21,6 +23,7 @@ extern "C" {
 #define CALLS_WITH_UNIQUEID 8u /* nvshmemx_hostlib_init_attr's flag */
 
 void nvshmemx_vendor_get_version_info(int *major, int *minor, int *patch);
+int nvshmemx_init_status(void);
 int nvshmemx_get_uniqueid(nvshmemx_uniqueid_t *id);
 int nvshmemx_set_attr_uniqueid_args(const int rank, const int ranks, const nvshmemx_uniqueid_t *id,
                                     nvshmemx_init_attr_t *attr);

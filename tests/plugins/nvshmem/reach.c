@@ -77,8 +77,6 @@ static symmem_status run(cuda_instance *instance, transfer *what, const char *op
                          const symmem_peers *peers, const symmem_place *at,
                          const symmem_exec *exec) {
     const symmem_kit_member *member = state_of(instance)->member;
-    if (member->heap == NULL) /* a world of one */
-        return SYMMEM_OK;
     what->work.operation = operation;
     what->work.device = state_of(instance)->device;
     what->work.look = look;
@@ -124,6 +122,8 @@ static symmem_status reach_write(void *instance, const symmem_place *to, uint32_
 static symmem_status reach_quiet(void *instance, const symmem_peers *peers,
                                  const symmem_exec *exec) {
     transfer what = {.work = {.enqueue = enqueue_quiet}};
+    if (state_of(instance)->member->heap == NULL) /* a world of one */
+        return SYMMEM_OK;
     return run(instance, &what, "quiet", peers, NULL, exec);
 }
 
