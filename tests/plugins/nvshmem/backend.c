@@ -86,7 +86,7 @@ static int start_by_id(symmem_kit_engine *self) {
     int error = nvshmemx_set_attr_uniqueid_args(process.rank, process.ranks, &process.id, &attr);
     if (error == 0)
         error = nvshmemx_hostlib_init_attr(CALLS_WITH_UNIQUEID, &attr);
-    /* Without a device that it finds the start is put off, and the next call ends the process. */
+    /* Without a device that it finds the start is put off, and a later call ends the process. */
     if (error == 0 && nvshmemx_init_status() < NVSHMEM_STATUS_IS_INITIALIZED)
         error = NVSHMEMX_ERROR_GPU_NOT_SELECTED;
     if (error != 0)
