@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <symmem/kit/collective.h>
+#include <unistd.h>
 
 #include "calls.h"
 
@@ -24,6 +25,7 @@ static struct {
     CUcontext context; /* NULL: none yet */
     int32_t device, rank, ranks;
     bool one_host;
+    atomic_bool is_inside; /* NVSHMEM, with a call that may wait for other ranks */
     nvshmemx_uniqueid_t id;
     int id_error;
 } process;
@@ -68,7 +70,23 @@ static void unset_environment(void) {
 /* --- what runs in the helper's thread --------------------------------------------------------- */
 
 static bool enter(void) {
-    return cuda_push(&process.driver, process.context) == CUDA_SUCCESS;
+    process.is_inside = cuda_push(&process.driver, process.context) == CUDA_SUCCESS;
+    return process.is_inside;
+}
+
+static void leave(void) {
+    cuda_pop(&process.driver);
+    process.is_inside = false;
+}
+
+/* At the exit of a process with a call that goes on NVSHMEM finds its own lock taken, and gives the
+ * process another status. So nothing of that runs any more. */
+static void leave_out(int status, void *none) {
+    (void)none;
+    if (!process.is_inside || engine.process != getpid())
+        return;
+    fflush(NULL);
+    _exit(status);
 }
 
 static void get_id(void *none) {
@@ -100,8 +118,9 @@ static const char *start(symmem_kit_engine *self) {
     static char text[64];
     if (!enter())
         return "the context of its device is lost";
+    on_exit(leave_out, NULL);
     const int error = start_by_id(self);
-    cuda_pop(&process.driver);
+    leave();
     unset_environment();
     snprintf(text, sizeof text, "nvshmemx_hostlib_init_attr answered %d", error);
     return error == 0 ? NULL : text;
@@ -111,7 +130,7 @@ static int make_heap(symmem_kit_heap *heap) {
     if (!enter())
         return CUDA_ERROR_INVALID_CONTEXT;
     heap->base = nvshmem_malloc(heap->bytes);
-    cuda_pop(&process.driver);
+    leave();
     return heap->base == NULL ? SYMMEM_KIT_FULL : 0;
 }
 
@@ -120,7 +139,7 @@ static void end(const symmem_kit_engine *self) {
     if (self->broken || !enter())
         return;
     nvshmemx_hostlib_finalize();
-    cuda_pop(&process.driver);
+    leave();
 }
 
 /* NVSHMEM's calls say of no error. */
