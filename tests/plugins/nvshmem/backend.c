@@ -39,7 +39,7 @@ static struct setting {
     bool of_one_host, stays;
     bool set_here;
 } settings[] = {
-    /* Multicast objects, also by NCCL, whose collectives nobody calls here. */
+    /* Else it makes multicast objects, and so may NCCL, whose collectives are not used here. */
     {"NVSHMEM_DISABLE_NVLS", "1", .stays = true},
     {"NVSHMEM_DISABLE_NCCL", "1", .stays = true},
     {"NVSHMEM_SYMMETRIC_SIZE", size_text, .stays = false},
