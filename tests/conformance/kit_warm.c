@@ -182,8 +182,8 @@ static bool meet_all(const struct kit_setup *setup, symmem_context *context) {
 /* Cases have two contexts at a time, and each takes memory of the engine's. */
 #define CONTEXTS 2
 
-/* `meet`: they use it in pairs, too. */
-static bool warm_engine(const struct kit_setup *setup, int number, bool meet) {
+/* in_pairs: each two ranks use it, too. */
+static bool warm_engine(const struct kit_setup *setup, int number, bool in_pairs) {
     symmem_context_options options;
     symmem_context *contexts[CONTEXTS] = {NULL};
     symmem_store *store = NULL;
@@ -200,7 +200,7 @@ static bool warm_engine(const struct kit_setup *setup, int number, bool meet) {
     for (int i = 0; i < CONTEXTS && fine; i++)
         fine = symmem_init(&options, &contexts[i]) == SYMMEM_OK &&
                symmem_join(contexts[i], NULL, tk_scaled_ms(WARM_MS)) == SYMMEM_OK;
-    fine = fine && (!meet || meet_all(setup, contexts[0]));
+    fine = fine && (!in_pairs || meet_all(setup, contexts[0]));
     for (int i = 0; i < CONTEXTS; i++)
         symmem_context_free(contexts[i]);
     symmem_store_close(store);
