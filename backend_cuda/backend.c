@@ -205,7 +205,7 @@ static void close_relaxed(cuda_instance *instance) {
     cuda_instance_end(instance);
 }
 
-static void close_instance(void *opaque) {
+void cuda_close_instance(void *opaque) {
     cuda_instance *instance = opaque;
     const cuda_driver driver = instance->driver;
     const bool counted = cuda_busy_begin(); /* otherwise the program would close while it ends */
@@ -271,7 +271,7 @@ const symmem_instance_ops cuda_instance_ops = {
     .size = sizeof(symmem_instance_ops),
     .probe = probe,
     .open = open_instance,
-    .close = close_instance,
+    .close = cuda_close_instance,
     .device_count = cuda_device_count,
     .device_info = cuda_device_info,
 };
@@ -347,7 +347,7 @@ static const symmem_multicast_ops cuda_multicast_ops = {
 };
 #endif
 
-static const symmem_collective_ops cuda_collective_ops = {
+const symmem_collective_ops cuda_collective_ops = {
     .size = sizeof(symmem_collective_ops),
     .run = cuda_collective,
     .run_splits = cuda_collective_splits,

@@ -7,7 +7,8 @@
  * Such a backend links this one's objects without entry.c. It opens an instance by
  * cuda_instance_ops and hangs its own state on cuda_instance.extension. Its table names the groups
  * that it takes as they are (backend.h), and groups of its own where it does something else, whose
- * entries may call the functions below. backend_nccl is an example.
+ * entries may call the functions below. Examples are backend_nccl, and tests/plugins/nvshmem, which
+ * is built out of the tree: the installed package has this as symmem::cuda_device.
  */
 #ifndef SYMMEM_CUDA_DEVICE_H
 #define SYMMEM_CUDA_DEVICE_H
@@ -22,6 +23,7 @@
 #include "driver/error.h"
 #include "driver/exit.h"
 #include "driver/module.h"
+#include "driver/step_names.h"
 /* Local memory of a device, pinned memory, what the driver knows of an address. */
 #include "memory/memory.h"
 #include "driver/pinned.h"
@@ -31,10 +33,13 @@
 #include "stream/event.h"
 #include "stream/graph.h"
 #include "stream/stream.h"
-/* Kernels on given pointers. */
+/* Work that the other backend enqueues itself. */
+#include "collective/work.h"
+/* Kernels on given pointers; guard.h: where a peer may have none. */
 #include "collective/collective.h"
 #include "collective/splits.h"
 #include "collective/tile.h"
+#include "signal/guard.h"
 #include "signal/peers.h"
 #include "signal/signal.h"
 #include "signal/window.h"

@@ -143,6 +143,9 @@ typedef struct cuda_instance {
     /* For an operation of the extension. Its fault and peers are freed now, even if a lost device
      * has run no callback. NULL allowed. */
     void (*forget_fault)(struct cuda_instance *instance, const symmem_cuda_fault *fault);
+    /* Tells on which device a rank of the context has its memory, for an extension whose memory is
+     * not this backend's. False: not known. NULL: it is asked of memory/. */
+    bool (*find_device)(const struct cuda_instance *instance, int32_t rank, CUuuid *uuid_p);
     uint32_t late_ms; /* launch_timeout.c */
 } cuda_instance;
 

@@ -13,10 +13,8 @@
 #include "comm_abort.h"
 #include "exchange.h"
 #include "group.h"
-#include "host_shim.h"
 #include "memory.h"
 #include "resolve.h"
-#include "signal_guard.h"
 #include "user_comm.h"
 
 #define TEXT_OF(x) #x
@@ -77,13 +75,15 @@ static void init_ended(nccl_state *state) {
     (void)pthread_condattr_destroy(&attributes);
 }
 
+static const char *const step_names[] = {CUDA_STEP_NAMES("nccl")};
+
 static symmem_status open_instance(const symmem_host *host, const symmem_backend_config *config,
                                    void **instance_p) {
     void *opaque = NULL;
     nccl_state *state = calloc(1, sizeof *state);
     if (state == NULL)
         return host->fail(host, SYMMEM_OUT_OF_MEMORY, 0, "open", "no memory");
-    nccl_host_init(&state->host, host);
+    cuda_named_host_init(&state->host, host, step_names);
     symmem_status status = cuda_instance_ops.open(&state->host.host, config, &opaque);
     if (status != SYMMEM_OK)
         goto free_state;
@@ -142,16 +142,16 @@ static const symmem_signal_ops signal_ops = {
     .bytes = cuda_signal_bytes,
     .peers_open = cuda_peers_open,
     .peers_close = cuda_peers_close,
-    .barrier = nccl_barrier,
-    .put = nccl_put_signal,
-    .wait = nccl_wait_signal,
+    .barrier = cuda_guarded_barrier,
+    .put = cuda_guarded_put_signal,
+    .wait = cuda_guarded_wait_signal,
     .reset = cuda_signal_reset,
     .poison = cuda_signal_poison,
     .check = cuda_signal_check,
     .lost = nccl_signal_lost,
-    .wait_value = nccl_wait_value,
-    .count = nccl_signal_count,
-    .wait_counts = nccl_wait_counts,
+    .wait_value = cuda_guarded_wait_value,
+    .count = cuda_guarded_signal_count,
+    .wait_counts = cuda_guarded_wait_counts,
 };
 
 static const symmem_collective_ops collective_ops = {

@@ -83,16 +83,10 @@ typedef struct nccl_group {
     nccl_coll_comm *coll;             /* its communicator is made at the next registration */
 } nccl_group;
 
-/* The core's services, as the CUDA backend's code gets them here. */
-typedef struct nccl_host {
-    symmem_host host; /* first, because failpoints are called with it */
-    const symmem_host *cores;
-} nccl_host;
-
 typedef struct nccl_comm_abort nccl_comm_abort;
 
 typedef struct nccl_state {
-    nccl_host host;
+    cuda_named_host host; /* as the CUDA backend's code gets it */
     nccl_library library;
     pthread_mutex_t lock; /* of the counts above; never held during a call of NCCL */
     /* Also under the lock. */

@@ -355,7 +355,7 @@ about() { # STAGE
     generated) echo "a sample of generated mutants" ;;
     launchers) echo "ranks that mpirun, srun and torchrun start, without a folder" ;;
     pytorch) echo "PyTorch's symmetric memory on CPU tensors, with torch from PyPI" ;;
-    plugin) echo "the example backend and those over MPI and OpenSHMEM, built from an installed symmem" ;;
+    plugin) echo "the example backend and those over MPI, OpenSHMEM and NVSHMEM, built from an installed symmem" ;;
     bad-backends) echo "what the runner says to backends that do harm" ;;
     gpu-backends) echo "the backends for GPUs, without one" ;;
     multicast) echo "CUDA multicast on the fake driver" ;;

@@ -37,9 +37,11 @@ static bool is_linked_with(const cuda_instance *instance, int32_t device, const 
 }
 
 /* maker_p: the device of a rank's signal state. Returns false if it is unknown. */
-static bool find_device_of_state(const cuda_instance *instance, const void *state,
-                                 CUuuid *maker_p) {
-    cuda_mapping *mapping = cuda_mapping_at(cuda_address(state));
+static bool find_device_of_state(const cuda_instance *instance, const symmem_peers *peers,
+                                 int32_t rank, CUuuid *maker_p) {
+    if (instance->find_device != NULL)
+        return instance->find_device(instance, peers->global_ranks[rank], maker_p);
+    cuda_mapping *mapping = cuda_mapping_at(cuda_address(peers->signals[rank]));
     if (mapping == NULL)
         return false;
     *maker_p = mapping->maker;
@@ -50,13 +52,13 @@ static bool find_device_of_state(const cuda_instance *instance, const void *stat
 cuda_links cuda_links_find(const cuda_instance *instance, const symmem_peers *peers) {
     cuda_links links = {.all_linked = peers->world_size > 1, .share_device = false};
     CUuuid own, other;
-    if (!find_device_of_state(instance, peers->signals[peers->rank], &own))
+    if (!find_device_of_state(instance, peers, peers->rank, &own))
         return (cuda_links){.all_linked = false};
     for (int32_t r = 0; r < peers->world_size; r++) {
         if (r == peers->rank)
             continue;
         const bool known =
-            peers->signals[r] != NULL && find_device_of_state(instance, peers->signals[r], &other);
+            peers->signals[r] != NULL && find_device_of_state(instance, peers, r, &other);
         links.share_device = links.share_device || (known && is_same(&own, &other));
         links.all_linked =
             links.all_linked && known && is_linked_with(instance, peers->device, &other);

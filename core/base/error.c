@@ -265,7 +265,7 @@ static const char *reason_of(int system_errno, char *text, size_t capacity) {
 
 symmem_status sm_fail_errno(int system_errno, const char *operation, const char *stage,
                             const char *format, ...) {
-    char reason[sizeof(((symmem_error_record *)NULL)->message)], text[256];
+    char reason[sizeof(((symmem_error_record *)NULL)->message)], text[128];
     symmem_status status = status_of_errno(system_errno);
     va_list args;
     va_start(args, format);

@@ -114,12 +114,24 @@ void use_twin(struct tk *t, struct table_twin *twin) {
     tk_join(t, t->context);
 }
 
-void use_engine_twin(struct tk *t, struct table_twin *twin) {
+static void use_suites_twin(struct tk *t, struct table_twin *twin) {
     char path[4096];
-    if ((t->capabilities & SYMMEM_CAP_WORLD) != 0) {
-        set_twin(t, twin, backend_table(t));
-        return;
-    }
     suite_plugin_path(t, path, sizeof(path), "reach");
     set_twin(t, twin, table_in(t, path));
+}
+
+void use_engine_twin(struct tk *t, struct table_twin *twin) {
+    if ((t->capabilities & SYMMEM_CAP_WORLD) != 0)
+        set_twin(t, twin, backend_table(t));
+    else
+        use_suites_twin(t, twin);
+}
+
+void use_reach_twin(struct tk *t, struct table_twin *twin) {
+    const bool reaches = (t->capabilities & SYMMEM_CAP_REACH) != 0;
+    const symmem_backend *table = reaches ? backend_table(t) : NULL;
+    if (reaches && table->signal == NULL)
+        set_twin(t, twin, table);
+    else
+        use_suites_twin(t, twin);
 }

@@ -29,5 +29,8 @@ void use_twin(struct tk *t, struct table_twin *twin);
 /* Does the same with a copy of the table that use_engine would choose. No rank has joined after
  * it. */
 void use_engine_twin(struct tk *t, struct table_twin *twin);
+/* Does the same for what the core makes of the group reach: the backend under test is taken only if
+ * it leaves the signals to the core. */
+void use_reach_twin(struct tk *t, struct table_twin *twin);
 
 #endif

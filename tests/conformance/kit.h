@@ -401,6 +401,11 @@ void tk_short_path(const struct tk *t, const char *name, int32_t rank, char path
 /* Opens the rank's device as a first context does, so that a case that has none to begin with can
  * compare what the process holds. The process must not fork afterwards. Nothing on the CPU. */
 void tk_open_device(struct tk *t);
+/* Does the same for the backend's engine, on all ranks together. `number` is another one for each
+ * such start that uses this case's folder. */
+void tk_open_engine(struct tk *t, int number);
+/* Whether this rank can have memory of that device: an engine's heap may be one device's. */
+bool tk_has_memory_of(struct tk *t, int32_t device);
 /* Ends t->context (tracked objects first) and makes a new one with these options. A check. All
  * ranks of the case do it, where the backend's engine starts on all of them. */
 void tk_reinit(struct tk *t, const symmem_context_options *options);

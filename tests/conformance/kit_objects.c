@@ -275,3 +275,13 @@ bool(tk_expect_data)(struct tk *t, symmem_handle *handle, int32_t rank, size_t o
                      const void *expected, size_t bytes) {
     return compare(t, handle, rank, offset, expected, 0, bytes);
 }
+
+bool tk_has_memory_of(struct tk *t, int32_t device) {
+    void *memory = NULL;
+    if ((t->capabilities & SYMMEM_CAP_WORLD) == 0)
+        return true;
+    const symmem_status status = symmem_alloc(t->context, 64, device, NULL, &memory);
+    if (status == SYMMEM_OK)
+        TK_OK(t, symmem_free(t->context, memory));
+    return status != SYMMEM_INVALID_ARGUMENT;
+}

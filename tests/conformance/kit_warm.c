@@ -182,7 +182,8 @@ static bool meet_all(const struct kit_setup *setup, symmem_context *context) {
 /* Cases have two contexts at a time, and each takes memory of the engine's. */
 #define CONTEXTS 2
 
-static bool warm_engine(const struct kit_setup *setup) {
+/* in_pairs: each two ranks use it, too. */
+static bool warm_engine(const struct kit_setup *setup, int number, bool in_pairs) {
     symmem_context_options options;
     symmem_context *contexts[CONTEXTS] = {NULL};
     symmem_store *store = NULL;
@@ -192,14 +193,14 @@ static bool warm_engine(const struct kit_setup *setup) {
     options.rank = options.local_rank = setup->rank;
     options.world_size = setup->world_size;
     options.backend = setup->backend;
-    snprintf(path, sizeof(path), "%s/warm", setup->scratch_dir);
+    snprintf(path, sizeof(path), "%s/warm.%d", setup->scratch_dir, number);
     if (symmem_store_open_file(path, &store) != SYMMEM_OK)
         return false;
     options.store = store;
     for (int i = 0; i < CONTEXTS && fine; i++)
         fine = symmem_init(&options, &contexts[i]) == SYMMEM_OK &&
                symmem_join(contexts[i], NULL, tk_scaled_ms(WARM_MS)) == SYMMEM_OK;
-    fine = fine && meet_all(setup, contexts[0]);
+    fine = fine && (!in_pairs || meet_all(setup, contexts[0]));
     for (int i = 0; i < CONTEXTS; i++)
         symmem_context_free(contexts[i]);
     symmem_store_close(store);
@@ -218,7 +219,7 @@ static void warm_up_engine(const struct kit_setup *setup) {
     if (warm || !warms_engine(setup))
         return;
     arena_enter(setup->arena, setup->rank, ARENA_OPENING);
-    if (!warm_engine(setup))
+    if (!warm_engine(setup, 0, true))
         fprintf(stderr, "symmem-conformance: engine of rank %d: warming up failed\n", setup->rank);
     warm = true;
 }
@@ -253,4 +254,10 @@ void kit_warm_up(const struct kit_setup *setup) {
 
 void tk_open_device(struct tk *t) {
     warm_devices(t->own->setup, t->rank, 1);
+}
+
+void tk_open_engine(struct tk *t, int number) {
+    const struct kit_setup *setup = t->own->setup;
+    if ((t->capabilities & SYMMEM_CAP_WORLD) != 0 && setup->mode == TK_MODE_PROCESS)
+        TK_CHECK(t, warm_engine(setup, number, false));
 }

@@ -3,12 +3,12 @@
 #include "fused_pair.h"
 #include "ops_table_help.h"
 
-/* Memory of the next device, all zero; NULL where there is one device only. */
+/* Memory of the next device, all zero; NULL where there is none. */
 static char *far_memory(struct tk *t) {
     symmem_alloc_options options;
     void *ptr = NULL;
     const int32_t count = device_count(t);
-    if (count < 2)
+    if (count < 2 || !tk_has_memory_of(t, (own_device(t) + 1) % count))
         return NULL;
     symmem_alloc_options_init(&options);
     TK_REQUIRE_OK(t, symmem_alloc(t->context, (size_t)2 * OPS_HALF, (own_device(t) + 1) % count,

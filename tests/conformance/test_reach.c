@@ -178,7 +178,7 @@ static void change_entries(flat_backend *table) {
 }
 
 static void begin_lazy(struct tk *t, symmem_handle **handle_p) {
-    use_engine_twin(t, &lazy);
+    use_reach_twin(t, &lazy);
     late_count = 0;
     tk_join(t, t->context);
     *handle_p = tk_handle(t, 4096, tk_world_group(t));
@@ -269,7 +269,7 @@ static struct table_twin keeping = {.name = "suite_keeping", .change = keep_entr
 TK_TEST(reach, memory_comes_back_in_progress, "SM-REACH-09", .min_ranks = 2,
         .flags = JOINED_LATER) {
     void *source = NULL, *none = NULL;
-    use_engine_twin(t, &keeping);
+    use_reach_twin(t, &keeping);
     kept_count = 0;
     tk_join(t, t->context);
     symmem_handle *handle = tk_handle(t, 4096, tk_world_group(t));

@@ -360,7 +360,7 @@ static bool fail_row_once(const scene *s, const struct failing_row *row, int32_t
 }
 
 static scene begin_failing(struct tk *t) {
-    use_engine_twin(t, &failing);
+    use_reach_twin(t, &failing);
     strike = (struct strike){.at = 0};
     tk_join(t, t->context);
     const size_t ranks = (size_t)t->world_size, bytes = 8 * ranks * sizeof(float);

@@ -9,6 +9,7 @@
 #include "fake_table.h"
 
 #define MIB ((size_t)1 << 20)
+#define HEAP (16 * MIB) /* with room for the signal state of what is rendezvoused at a time */
 #define ON_ENGINE TK_NO_BACKEND | TK_NOT_JOINED
 
 static symmem_status join(struct tk *t, size_t heap_bytes, uint32_t limit_ms) {
@@ -158,7 +159,7 @@ TK_TEST(world, freed_memory_stays_a_peers, "SM-WORLD-08", .min_ranks = 2, .flags
     const size_t bytes = 1 * MIB;
     uint8_t byte = 0xEE, all[64];
     void *memory = NULL, *other = NULL;
-    join_all(t, 4 * MIB);
+    join_all(t, HEAP);
     symmem_group *group = tk_world_group(t);
     TK_REQUIRE_OK(t, symmem_alloc(t->context, bytes, -1, NULL, &memory));
     symmem_handle *handle = tk_rendezvous(t, memory, group);
@@ -200,7 +201,7 @@ TK_TEST(world, freed_memory_stays_a_peers, "SM-WORLD-08", .min_ranks = 2, .flags
 
 /* Many times what the heap holds. */
 TK_TEST(world, heap_is_used_again, "SM-WORLD-08", .flags = ON_ENGINE) {
-    join_all(t, 4 * MIB);
+    join_all(t, HEAP);
     symmem_group *group = tk_world_group(t);
     for (int i = 0; i < 40; i++) {
         void *memory = tk_alloc(t, 1 * MIB);
@@ -328,18 +329,52 @@ static void open_more(flat_backend *table) {
 
 TK_TEST(world, heap_larger_than_asked_for, "SM-WORLD-07,SM-WORLD-03", .flags = ON_ENGINE) {
     use_engine_twin(t, &generous);
-    TK_REQUIRE_OK(t, join(t, 2 * MIB, LONG_MS));
+    TK_REQUIRE_OK(t, join(t, HEAP, LONG_MS));
     tk_out_of_band_barrier(t);
     if (t->rank == 0) {
-        TK_OK(t, join(t, 2 * MIB, 1000));
-        TK_FAILS(t, EXISTS, join(t, 4 * MIB, 1000));
-        TK_EQ_SIZE(t, 2 * MIB, last_record().expected);
+        TK_OK(t, join(t, HEAP, 1000));
+        TK_FAILS(t, EXISTS, join(t, 2 * HEAP, 1000));
+        TK_EQ_SIZE(t, HEAP, last_record().expected);
         void *memory = NULL;
-        TK_FAILS(t, NO_SPACE, symmem_alloc(t->context, 3 * MIB, -1, NULL, &memory));
+        TK_FAILS(t, NO_SPACE, symmem_alloc(t->context, HEAP + HEAP / 2, -1, NULL, &memory));
     }
     symmem_handle *first = tk_handle(t, MIB, tk_world_group(t));
     ring_signal(t, first, 0);
     ring_signal(t, tk_handle(t, MIB / 2, tk_world_group(t)), 0);
+}
+
+/* --- heaps of one device ---------------------------------------------------------------------- */
+
+static void bind_heap(flat_backend *table);
+static struct table_twin bound = {.name = "suite_bound", .change = bind_heap};
+
+static symmem_status open_on_device(void *instance, const symmem_exchange *exchange,
+                                    const symmem_world_config *config, symmem_memory *heap) {
+    symmem_status status = bound.real->world->open(instance, exchange, config, heap);
+    if (status == SYMMEM_OK)
+        heap->device = config->device;
+    return status;
+}
+
+static void bind_heap(flat_backend *table) {
+    table->world_open = open_on_device;
+}
+
+TK_TEST(world, memory_of_another_device, "SM-WORLD-11", .flags = ON_ENGINE) {
+    int32_t count = 0;
+    void *const untouched = t;
+    void *memory = untouched;
+    use_engine_twin(t, &bound);
+    TK_REQUIRE_OK(t, join(t, 2 * MIB, LONG_MS));
+    TK_REQUIRE_OK(t, symmem_device_count(t->context, &count));
+    for (int32_t device = 0; device < count; device++) {
+        if (device == t->rank % count)
+            continue;
+        TK_FAILS(t, INVALID_ARGUMENT, symmem_alloc(t->context, 64, device, NULL, &memory));
+        TK_EQ_PTR(t, untouched, memory);
+    }
+    TK_OK(t, symmem_alloc(t->context, 64, t->rank % count, NULL, &memory));
+    TK_OK(t, symmem_free(t->context, memory));
 }
 
 /* --- threads of one rank -------------------------------------------------------------------- */

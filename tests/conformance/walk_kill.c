@@ -120,6 +120,7 @@ static void be_rank(struct tk *t, void *arg) {
     struct own_held before;
 
     tk_open_device(t);
+    tk_open_engine(t, step->number);
     own_held_take(&before);
     walk_open_store(&run, "kill");
     if (step->socket_dir[0] != '\0')

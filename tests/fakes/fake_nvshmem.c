@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A fake of NVSHMEM's host library, for tests/bench/peer_nvshmem.py: ranks are processes of one
- * host, symmetric memory is a shared file, and what streams are given is done by host functions. It
- * is right and slow. FAKE_NVSHMEM_ENDS: the broadcast ends the process, as the library does on
- * errors.
+ * A fake of NVSHMEM's host library, for tests/bench/peer_nvshmem.py and tests/plugins/nvshmem:
+ * ranks are processes of one host, symmetric memory is a shared file, and what streams are given is
+ * done by host functions. It is right and slow, and waits for ever for a rank that has ended.
+ *
+ * FAKE_NVSHMEM_ENDS: the broadcast ends the process, as the library does on errors.
+ * FAKE_NVSHMEM_VERSION=MAJOR.MINOR: the library is of that one. FAKE_NVSHMEM_HANGS=RANK: that
+ * rank's start does not return. FAKE_NVSHMEM_FAILS=RANK: it answers an error. FAKE_NVSHMEM_STARTED:
+ * the program has started it before. NVSHMEM_DISABLE_P2P: the library's own; there are no pointers
+ * to peers. NVSHMEM_DISABLE_NVLS has to be set. FAKE_NVSHMEM_DEFERS: it finds no device, and puts
+ * its start off, as the library does.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -25,6 +31,10 @@
 #define PART_BYTES ((size_t)1 << 30) /* of each rank */
 #define ID_BYTES 128
 #define NAME_AT 4 /* in a unique id, behind its version */
+#define WITH_UNIQUEID 8u
+#define INTERNAL 7 /* an error */
+#define BOOTSTRAPPED 1
+#define INITIALIZED 2
 
 typedef struct init_attr { /* as far as it is read */
     int version;
@@ -44,12 +54,15 @@ typedef struct job {
     uint16_t *target;
     const uint16_t *source;
     size_t count;
+    bool is_alone; /* no other rank takes part */
+    uint32_t word;
 } job;
 
 static int own, ranks;
 static char *memory;
 static meeting *everybody;
 static size_t used;
+static bool is_put_off, is_inside; /* the start */
 
 static void meet(void) {
     int round = atomic_load(&everybody->round);
@@ -123,14 +136,24 @@ static void run_broadcast(const job *self) {
     take(self, 0, 0, 0);
 }
 
+static void run_move(const job *self) {
+    memcpy(self->target, self->source, self->count);
+}
+
+static void run_word(const job *self) {
+    atomic_store((_Atomic uint32_t *)(void *)self->target, self->word);
+}
+
 /* --- streams ------------------------------------------------------------------------ */
 
 static void do_job(void *arg) {
     const job *self = arg;
-    meet();
+    if (!self->is_alone)
+        meet();
     if (self->run != NULL)
         self->run(self);
-    meet();
+    if (!self->is_alone)
+        meet();
 }
 
 /* What a graph may do again is kept until the process ends. */
@@ -156,7 +179,8 @@ static int enqueue(job what, void *stream) {
         int team, uint16_t *target, const uint16_t *source, size_t count, void *stream);           \
     int nvshmemx_bfloat16_##name##_on_stream(int team, uint16_t *target, const uint16_t *source,   \
                                              size_t count, void *stream) {                         \
-        return enqueue((job){how, target, source, count}, stream);                                 \
+        return enqueue((job){.run = how, .target = target, .source = source, .count = count},      \
+                       stream);                                                                    \
     }
 
 ON_STREAM(sum_reduce, run_reduce)
@@ -169,7 +193,12 @@ EXPORTED int nvshmemx_bfloat16_broadcast_on_stream(int team, uint16_t *target,
                                                    void *stream);
 int nvshmemx_bfloat16_broadcast_on_stream(int team, uint16_t *target, const uint16_t *source,
                                           size_t count, int root, void *stream) {
-    return root != 0 ? 1 : enqueue((job){run_broadcast, target, source, count}, stream);
+    return root != 0
+               ? 1
+               : enqueue(
+                     (job){
+                         .run = run_broadcast, .target = target, .source = source, .count = count},
+                     stream);
 }
 
 EXPORTED void nvshmemx_barrier_all_on_stream(void *stream);
@@ -180,6 +209,37 @@ void nvshmemx_barrier_all_on_stream(void *stream) {
 EXPORTED void nvshmemx_sync_all_on_stream(void *stream);
 void nvshmemx_sync_all_on_stream(void *stream) {
     (void)enqueue((job){.run = NULL}, stream);
+}
+
+EXPORTED void nvshmemx_putmem_on_stream(void *to, const void *from, size_t bytes, int pe,
+                                        void *stream);
+void nvshmemx_putmem_on_stream(void *to, const void *from, size_t bytes, int pe, void *stream) {
+    uint16_t *there = (uint16_t *)(uintptr_t)of_rank(pe, to);
+    (void)enqueue(
+        (job){.run = run_move, .target = there, .source = from, .count = bytes, .is_alone = true},
+        stream);
+}
+
+EXPORTED void nvshmemx_getmem_on_stream(void *to, const void *from, size_t bytes, int pe,
+                                        void *stream);
+void nvshmemx_getmem_on_stream(void *to, const void *from, size_t bytes, int pe, void *stream) {
+    (void)enqueue((job){.run = run_move,
+                        .target = to,
+                        .source = of_rank(pe, from),
+                        .count = bytes,
+                        .is_alone = true},
+                  stream);
+}
+
+EXPORTED void nvshmemx_uint32_p_on_stream(uint32_t *to, uint32_t value, int pe, void *stream);
+void nvshmemx_uint32_p_on_stream(uint32_t *to, uint32_t value, int pe, void *stream) {
+    uint16_t *there = (uint16_t *)(uintptr_t)of_rank(pe, (void *)to);
+    (void)enqueue((job){.run = run_word, .target = there, .is_alone = true, .word = value}, stream);
+}
+
+EXPORTED void nvshmemx_quiet_on_stream(void *stream);
+void nvshmemx_quiet_on_stream(void *stream) {
+    (void)enqueue((job){.is_alone = true}, stream);
 }
 
 /* --- calls of the host -------------------------------------------------------------- */
@@ -198,36 +258,110 @@ int nvshmemx_set_attr_uniqueid_args(int rank, int count, const char *id, init_at
     return 0;
 }
 
-EXPORTED int nvshmemx_hostlib_init_attr(unsigned flags, init_attr *attr);
-int nvshmemx_hostlib_init_attr(unsigned flags, init_attr *attr) {
-    size_t parts = MOST_RANKS * PART_BYTES, bytes = parts + sizeof *everybody;
-    int file = shm_open(attr->id + NAME_AT, O_RDWR | O_CREAT, 0600);
-    if (file < 0 || ftruncate(file, (off_t)bytes) != 0 || attr->ranks > MOST_RANKS)
-        return 1;
+/* Whether the variable names this rank. */
+static bool is_for(const char *variable, int rank) {
+    const char *said = getenv(variable);
+    return said != NULL && atoi(said) == rank;
+}
+
+/* The driver's copies then know that it is a device's. */
+static void tell_driver(size_t bytes) {
+    void (*know)(CUdeviceptr at, size_t bytes);
+    void *symbol = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "fake_know");
+    memcpy(&know, &symbol, sizeof know);
+    if (know != NULL)
+        know((CUdeviceptr)(uintptr_t)memory, bytes);
+}
+
+static int map_memory(const char *name, size_t bytes) {
+    int file = shm_open(name, O_RDWR | O_CREAT, 0600);
+    if (file < 0 || ftruncate(file, (off_t)bytes) != 0)
+        return INTERNAL;
     memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     (void)close(file);
-    if (memory == MAP_FAILED)
-        return 1;
+    return memory == MAP_FAILED ? INTERNAL : 0;
+}
+
+EXPORTED int nvshmemx_hostlib_init_attr(unsigned flags, init_attr *attr);
+int nvshmemx_hostlib_init_attr(unsigned flags, init_attr *attr) {
+    const size_t parts = MOST_RANKS * PART_BYTES;
+    if (flags != WITH_UNIQUEID || attr->ranks > MOST_RANKS || memory != NULL ||
+        is_for("FAKE_NVSHMEM_FAILS", attr->rank) || getenv("NVSHMEM_DISABLE_NVLS") == NULL)
+        return INTERNAL;
+    is_inside = true;
+    while (is_for("FAKE_NVSHMEM_HANGS", attr->rank))
+        nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
+    is_put_off = getenv("FAKE_NVSHMEM_DEFERS") != NULL;
+    is_inside = !is_put_off;
+    if (is_put_off)
+        return 0;
+    if (map_memory(attr->id + NAME_AT, parts + sizeof *everybody) != 0)
+        return INTERNAL;
+    tell_driver(parts);
     everybody = (meeting *)(void *)(memory + parts);
     own = attr->rank;
     ranks = attr->ranks;
     meet(); /* all have it */
     if (own == 0)
         (void)shm_unlink(attr->id + NAME_AT);
+    is_inside = false;
     return 0;
+}
+
+/* As the library, which finds its lock taken. */
+__attribute__((destructor)) static void end_outside(void) {
+    if (is_inside)
+        _exit(255);
+}
+
+EXPORTED void nvshmemx_hostlib_finalize(void);
+void nvshmemx_hostlib_finalize(void) {
+    meet();
 }
 
 EXPORTED void nvshmemx_vendor_get_version_info(int *major, int *minor, int *patch);
 void nvshmemx_vendor_get_version_info(int *major, int *minor, int *patch) {
-    *major = *minor = *patch = 0;
+    const char *said = getenv("FAKE_NVSHMEM_VERSION");
+    *major = 3;
+    *minor = 4;
+    *patch = 5;
+    if (said != NULL && sscanf(said, "%d.%d", major, minor) == 2)
+        *patch = 0;
+}
+
+EXPORTED int nvshmemx_init_status(void);
+int nvshmemx_init_status(void) {
+    if (is_put_off)
+        return BOOTSTRAPPED;
+    return memory != NULL || getenv("FAKE_NVSHMEM_STARTED") != NULL ? INITIALIZED : 0;
+}
+
+EXPORTED int nvshmem_my_pe(void);
+int nvshmem_my_pe(void) {
+    return own;
+}
+
+EXPORTED int nvshmem_n_pes(void);
+int nvshmem_n_pes(void) {
+    return ranks;
 }
 
 EXPORTED void *nvshmem_malloc(size_t bytes);
 void *nvshmem_malloc(size_t bytes) {
+    if (is_put_off)
+        exit(255);
+    meet();
     if (bytes > PART_BYTES - used)
         return NULL;
     used += bytes;
     return memory + (size_t)own * PART_BYTES + used - bytes;
+}
+
+EXPORTED void *nvshmem_ptr(const void *symmetric, int pe);
+void *nvshmem_ptr(const void *symmetric, int pe) {
+    if (pe != own && getenv("NVSHMEM_DISABLE_P2P") != NULL)
+        return NULL;
+    return (void *)(uintptr_t)of_rank(pe, symmetric);
 }
 
 EXPORTED void nvshmem_barrier_all(void);

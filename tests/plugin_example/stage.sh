@@ -200,6 +200,25 @@ plugin_engines() { # FOLDER
     else
         skip "plug-in over OpenSHMEM" "not installed"
     fi
+    plugin_nvshmem "$1"
+}
+
+# NVSHMEM from the folder that SYMMEM_NVSHMEM names, or from Python's package; on fakes of it and the driver.
+plugin_nvshmem() { # FOLDER
+    local home=${SYMMEM_NVSHMEM:-}
+    [ -n "$home" ] || home=$(python3 -c 'import nvidia.nvshmem as n; print(n.__path__[0])' 2>/dev/null)
+    if [ ! -e "$home/include/nvshmem_host.h" ]; then
+        skip "plug-in over NVSHMEM" "not installed"
+    elif [ ! -e build-gcc/fakes/libcuda.so.1 ] || [ ! -e build-gcc/fakes/libnvshmem_host.so.3 ]; then
+        skip "plug-in over NVSHMEM" "no CUDA headers or nvcc on this machine"
+    else
+        check "plug-in over NVSHMEM" plugin_nvshmem_runs "$1" "$home"
+    fi
+}
+
+plugin_nvshmem_runs() { # FOLDER NVSHMEM
+    cp -RL build-gcc/fakes "$1/fakes" && cp -RL "$2" "$1/nvshmem" &&
+        plugin_of_engine "$1" nvshmem nvshmem -DNVSHMEM_HOME="$1/nvshmem" -DLIBRARIES="$1/fakes"
 }
 
 plugin_is_mini() { # FOLDER

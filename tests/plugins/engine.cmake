@@ -14,17 +14,26 @@ endif()
 # FILTER: the cases of the suite that are run; all take a quarter of an hour and more.
 set(FILTER "signal.*,onesided.*,barrier.group*,context.*" CACHE STRING "Cases of the suite")
 
-# NAME is the backend's; LIBRARY its engine's target; LAUNCHER a list in which %n stands for the ranks.
-function(add_engine_plugin name library launcher)
-  add_library(symmem_backend_${name} MODULE backend.c)
-  target_link_libraries(symmem_backend_${name} PRIVATE symmem::kit ${library})
+# NAME is the backend's; LIBRARIES what it needs beside the kit, its engine among it.
+function(add_plugin name)
+  cmake_parse_arguments(plugin "" "" "SOURCES;LIBRARIES" ${ARGN})
+  add_library(symmem_backend_${name} MODULE ${plugin_SOURCES})
+  target_link_libraries(symmem_backend_${name} PRIVATE symmem::kit ${plugin_LIBRARIES})
   target_compile_options(symmem_backend_${name} PRIVATE -Wall -Wextra -Wshadow)
   # The file name is what the library looks for when a program asks for the backend by its name.
   install(TARGETS symmem_backend_${name} LIBRARY DESTINATION ${symmem_BACKEND_DIR})
+endfunction()
 
+function(add_check)
   add_executable(check ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/check.c)
   target_link_libraries(check PRIVATE symmem::symmem)
   target_compile_options(check PRIVATE -Wall -Wextra -Wshadow)
+endfunction()
+
+# LIBRARY is the engine's target; LAUNCHER a list in which %n stands for the ranks.
+function(add_engine_plugin name library launcher)
+  add_plugin(${name} SOURCES backend.c LIBRARIES ${library})
+  add_check()
 
   file(GLOB defects CONFIGURE_DEPENDS defects/*.c)
   foreach(source ${defects})

@@ -88,6 +88,11 @@ static void start_task(void *engine_v) {
         atexit(end_at_exit);
 }
 
+static symmem_status fail_start(const symmem_kit_member *self) {
+    return self->host->fail(self->host, SYMMEM_BACKEND, 0, "join", "%s did not start: %s",
+                            self->engine->name, self->engine->start_error);
+}
+
 /* A task that all ranks take part in. Given up halfway, the engine can do no other on this rank,
  * and so on none. */
 static symmem_status together(const symmem_kit_member *self, const symmem_exchange *exchange,
@@ -97,6 +102,8 @@ static symmem_status together(const symmem_kit_member *self, const symmem_exchan
         symmem_kit_together(self->host, exchange, &engine->helper, task, arg, step);
     if (status != SYMMEM_OK)
         engine->broken = true;
+    else if (task == start_task && engine->start_error != NULL)
+        status = fail_start(self); /* others may wait in their start for this rank */
     return exchange->agree(exchange, status, step);
 }
 
@@ -108,7 +115,8 @@ static symmem_status check_engine(const symmem_kit_member *self, size_t heap_byt
     const int error = symmem_kit_helper_start(&engine->helper);
     if (error != 0)
         return host->fail(host, SYMMEM_SYSTEM, error, "join", "a thread for %s", engine->name);
-    if (heap_bytes / 4096 > pages / 2) /* what engines do about it is to end the process */
+    /* What engines do about it is to end the process. */
+    if (!engine->off_host && heap_bytes / 4096 > pages / 2)
         return host->fail_sizes(host, SYMMEM_NO_SPACE, ENOSPC, "join", heap_bytes,
                                 pages / 2 * 4096);
     if (engine->broken)
@@ -151,7 +159,10 @@ static symmem_status start_once(const symmem_kit_member *self, const symmem_exch
     symmem_kit_engine *engine = self->engine;
     if (engine->started)
         return SYMMEM_OK;
-    symmem_status status = prepare(self, exchange);
+    symmem_status status =
+        engine->introduce == NULL ? SYMMEM_OK : engine->introduce(self, exchange);
+    if (status == SYMMEM_OK)
+        status = prepare(self, exchange);
     if (status != SYMMEM_OK)
         return status;
     engine->started = true;
@@ -196,8 +207,7 @@ static symmem_status start_engine(const symmem_kit_member *self, const symmem_ex
     if (status != SYMMEM_OK)
         return status;
     if (engine->start_error != NULL)
-        status = host->fail(host, SYMMEM_BACKEND, 0, "join", "%s did not start: %s", engine->name,
-                            engine->start_error);
+        status = fail_start(self);
     else if (engine->size != self->world_size)
         status =
             host->fail(host, SYMMEM_BACKEND, 0, "join",
@@ -222,7 +232,7 @@ static void make_task(void *heap_v) {
     made->error = engine->make_heap(made);
     if (made->error != 0)
         return;
-    if (!is_backed(made->base, made->bytes))
+    if (!engine->off_host && !is_backed(made->base, made->bytes))
         made->error = SYMMEM_KIT_FULL;
     made->next = engine->heaps;
     engine->heaps = made;

@@ -43,11 +43,19 @@ typedef struct symmem_kit_heap {
 #define SYMMEM_KIT_HEAPS 64  /* of an engine at the most */
 #define SYMMEM_KIT_FULL (-1) /* make_heap's: there is no room */
 
+struct symmem_kit_member;
+
 /* The process's. */
 typedef struct symmem_kit_engine {
     const char *name, *launcher; /* for messages: "MPI", "mpirun" */
     size_t record_bytes; /* of the backend's own record of a heap, which begins with the kit's */
+    bool off_host;       /* heaps are memory of devices: the host's says nothing of what fits, and
+                            make_heap itself finds out whether one is backed */
 
+    /* Optional, once, before prepare: what the ranks' starts need of each other. On all ranks or on
+     * none, by exchange->agree. */
+    symmem_status (*introduce)(const struct symmem_kit_member *self,
+                               const symmem_exchange *exchange);
     /* Optional, once, before the start: may fill room. NULL, or why there can be no start. */
     const char *(*prepare)(struct symmem_kit_engine *engine);
     /* In the helper's thread, on all ranks together. */
@@ -84,6 +92,7 @@ typedef struct symmem_kit_member {
     int32_t rank, world_size;
     symmem_kit_heap *heap; /* NULL: a world of one has no need of the engine */
     symmem_kit_traffic *traffic;
+    void *extension; /* the backend's */
 } symmem_kit_member;
 
 /* instance->open calls this; instance->close is the next. */
