@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# The documents: the program in README.md is tests/example.c, letter for letter; the operation in
-# core/doc/operations.md compiles in its place; links, titles of sections and names lead to what exists; and every
-# variable that the code reads has a row in core/doc/environment.md.
+# The documents. The program in README.md is tests/example.c, letter for letter. The operation in
+# core/doc/operations.md compiles in its place. Links, titles of sections and names lead to what
+# exists. Every variable that the code reads has a row in core/doc/environment.md.
 set -u
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd) || exit 1
 cd "$root" || exit 1
