@@ -49,7 +49,7 @@ class Build(build_py):
             check=True,
         )
         subprocess.run(
-            ["cmake", "--build", str(build), "--target", "symmem_torch", "--parallel", jobs],
+            ["cmake", "--build", str(build), "--target", "symmem_torch_methods", "--parallel", jobs],
             check=True,
         )
         return build / "symmem" / "lib"

@@ -50,6 +50,11 @@ Span buffer(const HandlePtr &handle, int64_t rank) {
 
 } // namespace
 
+HandlePtr handle_of(c10d::symmetric_memory::SymmetricMemory &memory) {
+    auto handle = dynamic_cast<Handle *>(&memory);
+    return handle ? HandlePtr::reclaim_copy(handle) : HandlePtr();
+}
+
 at::Tensor get_buffer(const HandlePtr &handle, int64_t rank, at::IntArrayRef sizes,
                       at::ScalarType dtype, int64_t storage_offset) {
     return part_of(handle, "get_buffer", buffer(handle, rank), 0, sizes, dtype, storage_offset);

@@ -12,6 +12,9 @@
 
 namespace symmem_torch {
 
+#pragma GCC visibility push(default) // for methods.cpp
+/* Null for a handle of another allocator's. The caller holds a reference. */
+HandlePtr handle_of(c10d::symmetric_memory::SymmetricMemory &memory);
 /* From the begin of the rank's block; the offset counts elements. */
 at::Tensor get_buffer(const HandlePtr &handle, int64_t rank, at::IntArrayRef sizes,
                       at::ScalarType dtype, int64_t storage_offset);
@@ -21,5 +24,6 @@ at::Tensor get_remote_tensor(const HandlePtr &handle, int64_t peer, at::IntArray
 /* Without sizes all of it; without a dtype words of 32 bits. */
 at::Tensor get_signal_pad(const HandlePtr &handle, int64_t rank, at::IntArrayRef sizes,
                           std::optional<at::ScalarType> dtype, int64_t storage_offset);
+#pragma GCC visibility pop
 
 } // namespace symmem_torch

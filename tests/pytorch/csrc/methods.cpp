@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The module of Python's that this library is: methods of handles. PyTorch's class for handles gets
-// them in place of its own when the package is imported. An operator would cost ten times as much.
+// A module of Python's: methods of handles. PyTorch's class for handles gets them in place of its
+// own when the package is imported. An operator would cost ten times as much. The module is a
+// library of its own, for programs without Python use the other one.
 #include "buffers.h"
 #include "checked.h"
 
@@ -13,29 +14,23 @@ namespace {
 namespace py = pybind11;
 using Symmetric = c10d::symmetric_memory::SymmetricMemory;
 
-/* Null for a handle of another allocator's. The caller of a method holds a reference. */
-HandlePtr ours(Symmetric &memory) {
-    auto handle = dynamic_cast<Handle *>(&memory);
-    return handle ? HandlePtr::reclaim_copy(handle) : HandlePtr();
-}
-
 at::Tensor buffer(Symmetric &memory, int64_t rank, at::IntArrayRef sizes, at::ScalarType dtype,
                   int64_t storage_offset) {
-    auto handle = ours(memory);
+    auto handle = handle_of(memory);
     return handle ? get_buffer(handle, rank, sizes, dtype, storage_offset)
                   : memory.get_buffer(narrow<int>(rank, "rank"), sizes, dtype, storage_offset);
 }
 
 at::Tensor remote_tensor(Symmetric &memory, int64_t peer, at::IntArrayRef sizes,
                          at::ScalarType dtype) {
-    auto handle = ours(memory);
+    auto handle = handle_of(memory);
     return handle ? get_remote_tensor(handle, peer, sizes, dtype)
                   : memory.get_remote_tensor(narrow<int>(peer, "peer"), sizes, dtype);
 }
 
 at::Tensor signal_pad(Symmetric &memory, int64_t rank, at::IntArrayRef sizes,
                       std::optional<at::ScalarType> dtype, int64_t storage_offset) {
-    auto handle = ours(memory);
+    auto handle = handle_of(memory);
     return handle ? get_signal_pad(handle, rank, sizes, dtype, storage_offset)
                   : memory.get_signal_pad(narrow<int>(rank, "rank"), sizes, dtype, storage_offset);
 }
@@ -59,6 +54,6 @@ void replace_methods(const py::object &type) {
 } // namespace
 } // namespace symmem_torch
 
-PYBIND11_MODULE(libsymmem_torch, m) {
+PYBIND11_MODULE(symmem_torch_methods, m) {
     m.def("replace_methods", &symmem_torch::replace_methods);
 }

@@ -347,7 +347,7 @@ def other_package(folder: pathlib.Path, version: str) -> None:
 @pytest.mark.here
 def test_library_that_does_not_fit(tmp_path):
     other_package(tmp_path, torch.__version__)
-    (tmp_path / "symmem_torch" / "lib" / "libsymmem_torch.so").write_text("no library")
+    (tmp_path / "symmem_torch" / "lib" / "symmem_torch_methods.so").write_text("no library")
     result = program("import symmem_torch", path=str(tmp_path))
     assert result.returncode == 1 and "does not fit this torch" in result.stderr, result.stderr
     assert "pip install" in result.stderr

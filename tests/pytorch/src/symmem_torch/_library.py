@@ -46,8 +46,8 @@ def load() -> None:
 
 @functools.cache
 def module() -> types.ModuleType:
-    """Loading it registers the allocator and the operators."""
-    name = "libsymmem_torch"
+    """Loading it loads the library, which registers the allocator and the operators."""
+    name = "symmem_torch_methods"
     loader = importlib.machinery.ExtensionFileLoader(name, str(FOLDER / f"{name}.so"))
     loaded = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
     loader.exec_module(loaded)
