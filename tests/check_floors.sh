@@ -3,7 +3,8 @@
 # The floors of core/ and of backend_cuda/: a file includes headers of its own floor and of those below it.
 # The files in the folder itself stand above all floors; a header there that a floor includes brings nothing
 # from above that floor. No part of the product includes a private header of another one. No folder has more
-# than 20 .c files, or two files with a static function of one name.
+# than 20 .c files, or two files with a static function of one name. No function but the public calls has more
+# than 8 parameters.
 #
 #     tests/check_floors.sh [ROOT]         looks at the project, or at another tree like it
 #     tests/check_floors.sh --self-test
@@ -99,12 +100,26 @@ check_folders() {
     done < <(find "${parts[@]}" -type d ! -path '*/doc' | sort)
 }
 
+# Definitions of functions with more than 8 parameters, also over several lines.
+crowded() { # FILE
+    grep -Pzo '(?m)^[a-z][\w *]*?\b\K(?!symmem_)\w+(?=\((?:[^(),;{}]|\([^()]*\))*+(?:,(?:[^(),;{}]|\([^()]*\))*+){8,}\)\s*\{)' "$1" |
+        tr '\0' '\n'
+}
+
+check_parameters() {
+    local file name
+    while read -r file; do
+        for name in $(crowded "$file"); do complain "$file: $name has more than 8 parameters"; done
+    done < <(find "${parts[@]}" -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | sort)
+}
+
 check_all() {
     edges=$(includes)
     check_floors core base store bootstrap backend memory rendezvous stream ops,ops/composed
     check_floors backend_cuda driver stream,inflight memory signal collective product
     check_parts
     check_folders
+    check_parameters
     return "$failures"
 }
 
@@ -140,6 +155,8 @@ self_test() {
     refuses 'a floor above' backend_cuda/cuda_internal.h '#include "product/blas.h"'
     refuses 'in two files' core/ops/b.c 'static int' 'a(void) {'
     refuses 'in two files' core/ops/b.c 'static __attribute__((noinline)) int a(void) {'
+    refuses 'b has more than 8' core/ops/b.c 'static int b(int a, int b, int c, int d, void (*e)(int, int),' \
+        '             int f, int g, int h, int i) {'
     for part in core kernels core/base; do
         for i in {1..21}; do touch "$tree/$part/f$i.c"; done
         refuses "$part has 21" "$part/g.h" ''

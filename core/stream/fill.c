@@ -7,6 +7,14 @@
 #include "backend/query.h"
 #include "backend/table.h"
 
+/* What a call is given. */
+typedef struct fill {
+    const char *operation;
+    const DLTensor *tensor;
+    size_t word; /* bytes of one */
+    int64_t offset, value, count;
+} fill;
+
 static symmem_status refuse(const char *operation, const char *why) {
     return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "tensor %s", why);
 }
@@ -39,8 +47,10 @@ static symmem_status out_of_range(const char *operation, const char *what, int64
     return sm_error_sizes((uint64_t)limit, (uint64_t)found);
 }
 
-static symmem_status check_range(const DLTensor *tensor, const char *operation, int64_t offset,
-                                 int64_t value, int64_t count) {
+static symmem_status check_range(const fill *call) {
+    const char *operation = call->operation;
+    const DLTensor *tensor = call->tensor;
+    const int64_t offset = call->offset, value = call->value, count = call->count;
     if (offset < 0)
         return out_of_range(operation, "offset", offset, 0);
     if (count <= 0)
@@ -71,20 +81,18 @@ static symmem_status prepare(symmem_context *context, sm_refs *refs, const char 
                              device_p);
 }
 
-/* `word`: bytes of one. */
-static symmem_status check_all(symmem_context *context, const char *operation,
-                               const DLTensor *tensor, size_t word, int64_t offset, int64_t value,
-                               int64_t count, const symmem_stream *stream, char **dst_p) {
+static symmem_status check_all(symmem_context *context, const fill *call,
+                               const symmem_stream *stream, char **dst_p) {
     char *data = NULL;
-    symmem_status status = sm_context_check(context, operation);
+    symmem_status status = sm_context_check(context, call->operation);
     if (status == SYMMEM_OK)
-        status = check_tensor(context, tensor, operation, word, &data);
+        status = check_tensor(context, call->tensor, call->operation, call->word, &data);
     if (status == SYMMEM_OK)
-        status = check_range(tensor, operation, offset, value, count);
+        status = check_range(call);
     if (status == SYMMEM_OK)
-        status = sm_stream_check(context, stream, -1, operation);
+        status = sm_stream_check(context, stream, -1, call->operation);
     if (status == SYMMEM_OK)
-        *dst_p = data + (size_t)offset * word;
+        *dst_p = data + (size_t)call->offset * call->word;
     return status;
 }
 
@@ -93,8 +101,8 @@ symmem_status symmem_memset32(symmem_context *context, const DLTensor *tensor, i
     SM_PUBLIC_CALL;
     char *dst;
     int32_t device;
-    symmem_status status = check_all(context, "memset32", tensor, sizeof(uint32_t), offset, value,
-                                     count, stream, &dst);
+    const fill call = {"memset32", tensor, sizeof(uint32_t), offset, value, count};
+    symmem_status status = check_all(context, &call, stream, &dst);
     if (status != SYMMEM_OK)
         return status;
     sm_refs refs;
@@ -117,8 +125,8 @@ symmem_status symmem_stream_write_value32(symmem_context *context, const DLTenso
     SM_PUBLIC_CALL;
     char *dst;
     int32_t device;
-    symmem_status status = check_all(context, "stream_write_value32", tensor, sizeof(uint32_t),
-                                     offset, value, 1, stream, &dst);
+    const fill call = {"stream_write_value32", tensor, sizeof(uint32_t), offset, value, 1};
+    symmem_status status = check_all(context, &call, stream, &dst);
     if (status != SYMMEM_OK)
         return status;
     sm_refs refs;
@@ -140,13 +148,14 @@ symmem_status symmem_stream_write_value64(symmem_context *context, const DLTenso
                                           int64_t offset, uint64_t value, symmem_stream *stream) {
     SM_PUBLIC_CALL;
     static const char operation[] = "stream_write_value64";
+    const fill call = {operation, tensor, sizeof value, offset, 0, 1};
     char *dst;
     int32_t device;
     symmem_status status = sm_context_check(context, operation);
     if (status == SYMMEM_OK)
         status = sm_need_capability(context, SYMMEM_CAP_VALUES, operation, "words of 64 bits");
     if (status == SYMMEM_OK)
-        status = check_all(context, operation, tensor, sizeof value, offset, 0, 1, stream, &dst);
+        status = check_all(context, &call, stream, &dst);
     if (status != SYMMEM_OK)
         return status;
     sm_refs refs;
