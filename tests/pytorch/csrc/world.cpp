@@ -51,8 +51,12 @@ std::chrono::milliseconds limit_of(const ProcessGroupPtr &group) {
     for (auto backend : {+[](c10d::ProcessGroup &of) { return of.getBackend(c10::kCPU); },
                          +[](c10d::ProcessGroup &of) { return of.getDefaultBackend(); }}) {
         try {
-            return backend(*group)->getBackendOptions()->timeout;
-        } catch (const std::exception &) { // no such backend, or it has no options
+            auto found = backend(*group);
+            auto options = found ? found->getBackendOptions() : nullptr;
+            if (options) {
+                return options->timeout;
+            }
+        } catch (const std::exception &) { // no such backend, or it knows no options
         }
     }
     auto store = group->getStore();

@@ -126,6 +126,7 @@ def test_compiled_all_reduce():
         return torch.ops._c10d_functional.wait_tensor(tensor)
 
     with symmem_torch.enable(), fresh_cache(), config.patch("_collective.auto_select", True):
+        symm_mem.enable_symm_mem_for_group(WORLD)  # before 2.12 Inductor asks for that
         tensor = torch.eye(4, device="cuda").mul_(rank() + 1)
         found, codes = run_and_get_code(torch.compile(model, fullgraph=True), tensor)
         squares = sum((rank + 1) ** 2 for rank in range(size()))
