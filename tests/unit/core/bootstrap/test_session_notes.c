@@ -193,14 +193,14 @@ static int look_given_up(test_rank *self, const plan *p) {
     return 0;
 }
 
-/* Rank 0 of four fails with `own` and the missing ranks of the bits `missing`. Rank 1's note says
- * `said_`. The other arguments are the expected record. */
-static void expect_taken(symmem_status own, uint64_t missing, sm_verdict said_,
-                         symmem_status wanted, int32_t wanted_rank, uint64_t wanted_missing,
-                         const char *text) {
+/* Rank 0 of four fails with `own` and the missing ranks of the bits `missing`, and looks by `look`.
+ * Rank 1's note says `said_`. The other arguments are the expected record. */
+static void expect_look(int (*look)(test_rank *, const plan *), symmem_status own, uint64_t missing,
+                        sm_verdict said_, symmem_status wanted, int32_t wanted_rank,
+                        uint64_t wanted_missing, const char *text) {
     const note sent = {SM_IPC_GAVE_UP, GAVE_UP, 1, said_};
     run(4, (plan){.sent = sent,
-                  .look = look_given_up,
+                  .look = look,
                   .own = own,
                   .missing = missing,
                   .failed_rank = -1,
@@ -208,6 +208,12 @@ static void expect_taken(symmem_status own, uint64_t missing, sm_verdict said_,
                   .wanted_rank = wanted_rank,
                   .wanted_missing = wanted_missing,
                   .text = text});
+}
+
+static void expect_taken(symmem_status own, uint64_t missing, sm_verdict said_,
+                         symmem_status wanted, int32_t wanted_rank, uint64_t wanted_missing,
+                         const char *text) {
+    expect_look(look_given_up, own, missing, said_, wanted, wanted_rank, wanted_missing, text);
 }
 
 TEST("what was first counts") {
@@ -242,16 +248,8 @@ static int look_recalled(test_rank *self, const plan *p) {
 
 static void expect_recalled(uint64_t missing, sm_verdict said_, symmem_status wanted,
                             int32_t wanted_rank, uint64_t wanted_missing, const char *text) {
-    const note sent = {SM_IPC_GAVE_UP, GAVE_UP, 1, said_};
-    run(4, (plan){.sent = sent,
-                  .look = look_recalled,
-                  .own = SYMMEM_TIMEOUT,
-                  .missing = missing,
-                  .failed_rank = -1,
-                  .wanted = wanted,
-                  .wanted_rank = wanted_rank,
-                  .wanted_missing = wanted_missing,
-                  .text = text});
+    expect_look(look_recalled, SYMMEM_TIMEOUT, missing, said_, wanted, wanted_rank, wanted_missing,
+                text);
 }
 
 TEST("why a peer left that is missing now") {
