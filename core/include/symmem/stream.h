@@ -12,8 +12,8 @@
  * with a handle, an event to record or a graph of another one a call answers INVALID_ARGUMENT; a
  * stream may wait for an event of any device. [SM-STREAM-24] Operations that run as kernels take no
  * symmetric memory of another device than their own. [SM-STREAM-25]
- * An operation that fails is seen at the stream's next query or synchronization, or by itself some
- * 10 ms later, 30 ms where another failure may be the cause.
+ * The stream's next query or synchronization finds an operation that has failed. Without one a GPU
+ * backend finds it some 10 ms later, or 30 ms where another failure may be the cause.
  * Threads: any, but begin and end of one stream's capture and its destruction one at a time.
  * Timeouts: milliseconds from the call, 0 = no limit, SYMMEM_TIMEOUT_DEFAULT = the context's.
  */
