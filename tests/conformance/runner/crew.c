@@ -4,8 +4,9 @@
  * seconds, a process for each case would take most of a run. Each member waits on a pipe for its
  * next case and tells by another that it is through. One that a case ends, as it announced, is
  * replaced for the next; the others go on, unless their engine started together with that of the
- * one that ended. A case gets new processes of its own if it leaves traces in them, or forks; before
- * such a case that opens a device, and after a case that did not pass, all members are ended.
+ * one that ended. A case gets new processes of its own if it leaves traces in them, or forks;
+ * before such a case that opens a device, and after a case that did not pass, all members are
+ * ended.
  */
 #include "runner.h"
 
