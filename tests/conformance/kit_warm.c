@@ -214,7 +214,7 @@ static bool warms_engine(const struct kit_setup *setup) {
            setup->mode == TK_MODE_PROCESS && (setup->test->flags & by_children) != by_children;
 }
 
-/* A rank that was alone has yet to meet others. */
+/* A rank that was warmed up alone has yet to start with others. */
 static void warm_up_engine(const struct kit_setup *setup) {
     static int32_t met; /* of this process: with how many ranks it was warmed up */
     if (met >= setup->world_size || !warms_engine(setup))

@@ -80,8 +80,8 @@ typedef struct symmem_kit_engine {
     symmem_kit_traffic *watch; /* of the processes of all ranks, for this one's exit */
     const char *start_error;
     uint64_t start_number; /* the same on all ranks that started together; 0: none has */
-    int32_t rank, size; /* in the engine */
-    pid_t process;      /* that started it */
+    int32_t rank, size;    /* in the engine */
+    pid_t process;         /* that started it */
     atomic_bool joining;
     bool started;
     atomic_bool broken; /* a start or a heap was given up halfway, or a rank has ended */

@@ -50,7 +50,7 @@ TEST("kept ranks") {
 
 /* An engine starts once in a process, with those of all ranks: who stays alone, or met others, is
  * replaced. */
-TEST("kept ranks that meet") {
+TEST("kept ranks start together") {
     for (int ranks = 2; ranks <= 4; ranks++) {
         CU_ASSERT_EQUAL(run("--backend world --ranks %d --keep-ranks --no-color --repeat 2 "
                             "--filter 'met.*' 2>&1",
