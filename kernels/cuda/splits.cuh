@@ -2,8 +2,9 @@
 // All-to-alls whose splits lie in memory (splits.h), in one kernel. Each block reads this rank's
 // splits, shows the table of its parts to the blocks of its number on the other ranks and gets
 // theirs, by LL lines or through the signal state and a barrier. So every block knows all parts of
-// all ranks, checks them, and finds the same result on every rank. Then its warps fetch their share
-// of what comes to this rank from the peers' buffers. A barrier of each block ends the operation.
+// all ranks, checks them, and finds the same result on every rank. Parts that fit have come by lines
+// with the tables (split_lines.cuh). The others its warps fetch from the peers' buffers, and then a
+// barrier of each block ends the operation.
 //
 // Tables that do not fit take some experts at a time, in one block: once to check, and once more to
 // move. Channels without room for a table have their split table for that, one expert at a time.

@@ -31,6 +31,7 @@ static void (*const kernels[])(const void *args) = {
     call<const symmem_cuda_fast_args, symmem_fast_blocks_of_two_f32>,
     call<const symmem_cuda_fast_args, symmem_fast_blocks_f32>,
     call<const symmem_cuda_fast_args, symmem_fast_wide_f32>,
+    call<const symmem_cuda_splits_args, symmem_all_to_all_v>,
 };
 
 void warp_launch(warp_kernel kernel, unsigned int blocks, unsigned int warps, const void *args) {

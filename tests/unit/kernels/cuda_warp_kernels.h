@@ -19,9 +19,10 @@ enum warp_kernel {
     WARP_BLOCKS_OF_TWO,
     WARP_BLOCKS,
     WARP_WIDE,
+    WARP_SPLITS,
 };
 
-// Returns when it has ended. One at a time in a process; two warps at most.
+// Returns when it has ended. One at a time in a process; four warps at most.
 void warp_launch(warp_kernel kernel, unsigned int blocks, unsigned int warps, const void *args);
 
 // Is called once, when the threads of the next launch are made and before they begin.

@@ -10,6 +10,7 @@
 #include "unit_main.h"
 #include "cuda/collective.h"
 #include "cuda/collective_job.h"
+#include "cuda/splits.h"
 #include "cuda_warp_kernels.h"
 
 static const int MOST_RANKS = 8, CHANNELS = 3, LIMIT_S = 60;

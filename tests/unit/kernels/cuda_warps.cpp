@@ -347,6 +347,8 @@ TEST("what two ranks do") {
     linked = false;
 }
 
+#include "cuda_warp_splits.h"
+
 int unit_setup() {
     void *mapped =
         mmap(nullptr, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
