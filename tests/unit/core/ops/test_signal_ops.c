@@ -176,6 +176,31 @@ RANKS_TEST("poison behind the first look", .world = 1, .entries = {.barrier = co
     }
 }
 
+/* Then one look is enough, unless there is something to tell or to wait for. */
+RANKS_TEST("without failpoints", .world = 1, .entries = {.barrier = count_meeting}) {
+    const symmem_fault fault = FAULT(.status = SYMMEM_TIMEOUT);
+    symmem_handle *handle = env_kept_handle(env, NULL);
+    symmem_stream *streams[2] = {NULL, env_stream(env)};
+    env->context->point = NULL;
+    CHECK_OK(env, symmem_barrier(handle, 0, 1000, NULL)); /* makes the channel */
+    sm_timed_mutex *lock = &atomic_load(&handle->link->channels[0])->call_lock;
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(env, symmem_barrier(handle, 0, 1000, streams[i]));
+        CHECK_OK(env, symmem_stream_synchronize(streams[1], 1000));
+        const int before = atomic_load(&meetings);
+        sm_link_signal_failed(&handle->link->peers, &fault, NULL);
+        CHECK_STATUS(env, symmem_barrier(handle, 0, 1000, streams[i]), SYMMEM_POISONED);
+        CHECK(env, strncmp(last_record().message, "poisoned by wait_signal: ", 25) == 0);
+        CHECK_OK(env, symmem_handle_reset(handle, 1000));
+        CHECK(env, sm_timed_mutex_try_lock(lock));
+        CHECK_STATUS(env, symmem_barrier(handle, 0, 20, streams[i]), SYMMEM_TIMEOUT);
+        CHECK(env, strcmp(last_record().stage, "channel") == 0);
+        sm_timed_mutex_unlock(lock);
+        CHECK(env, atomic_load(&meetings) == before); /* the backend is not called */
+        CHECK_OK(env, symmem_barrier(handle, 0, 1000, streams[i]));
+    }
+}
+
 static void *hold_channel(void *arg) {
     symmem_handle *handle = arg;
     return symmem_wait_signal(handle, 0, 0, 5000, NULL) == SYMMEM_OK ? handle : NULL;
