@@ -262,7 +262,8 @@ fail_lock:
 static symmem_status publish(symmem_context *context) {
     symmem_status status = sm_identity_self(&context->identity);
     if (status == SYMMEM_OK && context->world_size > 1)
-        status = sm_identity_listen(&context->identity, context->socket_dir, &context->life_file);
+        status = sm_identity_listen(&context->identity, context->socket_dir, context->rank,
+                                    &context->life_file);
     if (status != SYMMEM_OK)
         return status;
     /* What is wrong with the directory the first exchange says, to all ranks. */
@@ -277,8 +278,6 @@ static symmem_status publish(symmem_context *context) {
     status = sm_context_point(context, "init", "init.identity");
     if (status != SYMMEM_OK || !context->store)
         return status;
-    if (context->life_file) /* peers learn of the file only from here on */
-        sm_life_file_make_known(context->life_file);
     const sm_world world = sm_context_world(context);
     status = sm_member_publish(&world, &context->member, &context->identity_published);
     if (status == SYMMEM_OK && context->life_file)
@@ -418,6 +417,8 @@ static void leave_world(symmem_context *context, const symmem_error_record *reco
         !atomic_load_explicit(&context->has_met, memory_order_relaxed))
         sm_member_say_left(&world);
     sm_context_forget_lack(context, true);
+    if (context->life_file)
+        (void)sm_life_unsettle(sm_life_file_path(context->life_file));
     if (context->identity_published) /* if this fails, the rank's next process overwrites it */
         sm_member_withdraw(&world, &context->member);
     sm_exit_record_leave(&world, record);

@@ -92,7 +92,7 @@ TEST("a full queue is alive") {
         close(fds[i]);
     /* The queue is emptied now and then. */
     CU_ASSERT_EQUAL_FATAL(sm_identity_self(&self), SYMMEM_OK);
-    CU_ASSERT_EQUAL_FATAL(sm_identity_listen(&self, NULL, &file), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(sm_identity_listen(&self, NULL, 0, &file), SYMMEM_OK);
     CU_ASSERT(fill(&self, fds) > 0);
     sm_life_serve();
     sm_life_answer answer;
@@ -141,10 +141,10 @@ TEST("by a file") {
     tell(&it, AND_END_LIFE);
     CU_ASSERT_EQUAL(rmdir(directory), 0);
     end(&it);
-    CU_ASSERT_PTR_NULL(sm_life_file_begin(directory));
+    CU_ASSERT_PTR_NULL(sm_life_file_begin(directory, 0));
     cannot_listen = true;
     CU_ASSERT_EQUAL(mkdir(directory, 0700), 0);
-    CU_ASSERT_PTR_NULL(sm_life_file_begin(directory));
+    CU_ASSERT_PTR_NULL(sm_life_file_begin(directory, 0));
     CU_ASSERT_EQUAL(rmdir(directory), 0); /* nothing is left there */
     cannot_listen = false;
 }
