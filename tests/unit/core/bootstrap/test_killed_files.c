@@ -16,7 +16,7 @@ static struct fault {
     enum what what;
     int left; /* steps */
     char call[16];
-} *fault;
+} * fault;
 
 static bool is_next(enum what what, const char *call) {
     if (fault->what != what || fault->left-- != 0)
@@ -49,20 +49,21 @@ WRAP(connect, (int fd, const struct sockaddr *address, socklen_t bytes), (fd, ad
      ENOMEM)
 WRAP(unlink, (const char *path), (path), EIO)
 WRAP(unlinkat, (int folder, const char *name, int flags), (folder, name, flags), EIO)
-WRAP(link, (const char *from, const char *to), (from, to), EPERM)
 WRAP(rename, (const char *from, const char *to), (from, to), EIO)
 WRAP(renameat, (int from_folder, const char *from, int to_folder, const char *to),
      (from_folder, from, to_folder, to), EIO)
 WRAP(utimensat, (int folder, const char *name, const struct timespec times[2], int flags),
      (folder, name, times, flags), EIO)
 
-/* --- processes of ranks ------------------------------------------------------------------------ */
+/* --- processes of ranks ------------------------------------------------------------------------
+ */
 
 /* Whose socket files have a folder, unless `is_elsewhere`. */
 struct life {
     int32_t rank, size;
     bool is_elsewhere;
-    bool stays; /* till it is killed where others finalize */
+    bool stays;    /* till it is killed where others finalize */
+    bool is_twice; /* it makes another context in its own place */
 };
 
 static char store_path[FOLDER_BYTES], sockets[FOLDER_BYTES];
@@ -70,7 +71,7 @@ static char store_path[FOLDER_BYTES], sockets[FOLDER_BYTES];
 static void live(const struct life *life) {
     symmem_status status;
     symmem_store *store = NULL;
-    symmem_context *context = NULL;
+    symmem_context *context = NULL, *second = NULL;
     symmem_context_options options;
     symmem_context_options_init(&options);
     options.rank = options.local_rank = life->rank;
@@ -79,8 +80,11 @@ static void live(const struct life *life) {
     if ((status = symmem_store_open_file(store_path, &store)) == SYMMEM_OK) {
         options.store = store;
         status = symmem_init(&options, &context);
+        if (life->is_twice && status == SYMMEM_OK)
+            status = symmem_init(&options, &second);
         if (life->stays)
             (void)kill(getpid(), SIGKILL);
+        symmem_context_free(second);
         symmem_context_free(context);
         symmem_store_close(store);
     }
@@ -105,7 +109,8 @@ static bool run(const struct life *life, enum what what, int step) {
     return fault->call[0] != '\0';
 }
 
-/* --- cases ------------------------------------------------------------------------------------- */
+/* --- cases -------------------------------------------------------------------------------------
+ */
 
 enum { LIVES = 3, STEPS = 1000 };
 
@@ -133,9 +138,11 @@ static void walk(const struct life lives[LIVES], int at, enum what what) {
 }
 
 static const struct life another = {.rank = 0, .size = 3}, successor = {.rank = 2, .size = 3},
-                         in_a_smaller_world = {.rank = 0, .size = 2}, alone = {.rank = 0, .size = 1},
+                         in_a_smaller_world = {.rank = 0, .size = 2},
+                         alone = {.rank = 0, .size = 1},
                          elsewhere = {.rank = 2, .size = 3, .is_elsewhere = true},
-                         killed = {.rank = 2, .size = 3, .stays = true};
+                         killed = {.rank = 2, .size = 3, .stays = true},
+                         twice = {.rank = 2, .size = 3, .is_twice = true};
 
 TEST("another rank comes after a kill") {
     walk((struct life[LIVES]){successor, another}, 0, IS_KILLED);
@@ -153,6 +160,11 @@ TEST("a smaller world comes after a kill") {
 TEST("a successor without a folder comes after a kill") {
     walk((struct life[LIVES]){killed, elsewhere, another}, 1, IS_KILLED);
     walk((struct life[LIVES]){killed, elsewhere, another}, 1, LACKS);
+}
+
+TEST("a process with two contexts is killed") {
+    walk((struct life[LIVES]){twice, another}, 0, IS_KILLED);
+    walk((struct life[LIVES]){twice, successor}, 0, IS_KILLED);
 }
 
 TEST("who would remove the file is killed") {
