@@ -420,6 +420,15 @@ void sm_ipc_socket_done(sm_ipc_socket *own, int connection) {
     renew_spare(own);
 }
 
+void sm_ipc_socket_put_back(sm_ipc_socket *own, int connection) {
+    sm_ipc_lock_all();
+    memmove(own->waiting + 1, own->waiting, (size_t)own->waiting_count * sizeof(own->waiting[0]));
+    own->waiting[0] = connection; /* there is room, for it was taken out of there */
+    own->waiting_count++;
+    sm_ipc_unlock_all();
+    renew_spare(own);
+}
+
 /* Senders send at once, so a connection without a message is rare and is soon looked at again. */
 int sm_ipc_socket_wait(const sm_ipc_socket *own, uint32_t ms) {
     return sm_poll(own->fd, own->waiting_count > 0 && ms > 1 ? 1 : ms);
