@@ -377,10 +377,12 @@ static bool is_without_message(int error) {
     return error == EAGAIN || error == EINTR || error == ECONNRESET;
 }
 
-/* Looks at a message's beginning. A lack of the kernel's that passes is waited out once. */
+/* Looks at a message's beginning. A lack of the kernel's that passes is waited out once. The kernel
+ * looks for a message first, and then for the connection's end: both may come in between, so only
+ * the second look proves that the connection ended without a message. */
 static ssize_t peek(int connection, uint32_t *first_p) {
     ssize_t got = recv(connection, first_p, sizeof(*first_p), MSG_PEEK);
-    if (got < 0 && !is_without_message(errno))
+    if (got == 0 || (got < 0 && !is_without_message(errno)))
         got = recv(connection, first_p, sizeof(*first_p), MSG_PEEK);
     return got;
 }

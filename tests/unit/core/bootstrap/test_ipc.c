@@ -175,6 +175,31 @@ TEST("receiving that fails") {
     CU_ASSERT_EQUAL(open_fds(), before);
 }
 
+static int false_ends; /* of the next looks at messages */
+
+ssize_t __real_recv(int fd, void *data, size_t bytes, int flags);
+ssize_t __wrap_recv(int fd, void *data, size_t bytes, int flags);
+ssize_t __wrap_recv(int fd, void *data, size_t bytes, int flags) {
+    return false_ends > 0 && false_ends-- ? 0 : __real_recv(fd, data, bytes, flags);
+}
+
+/* The kernel may tell a connection's end though a message waits: if the sender sends it and closes
+ * between the kernel's look at the messages and its look at the connection. */
+TEST("an end before the message") {
+    const int file = open("/dev/null", O_RDWR | O_CLOEXEC);
+    sm_ipc *a = NULL, *b = NULL;
+    const sm_ipc_tag tag = tag_for(5, 3);
+    CU_ASSERT_EQUAL_FATAL(sm_ipc_create(NULL, NULL, &a), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(sm_ipc_create(NULL, NULL, &b), SYMMEM_OK);
+    CU_ASSERT_EQUAL(send_to(a, b, &tag, &file, 1), SYMMEM_OK);
+    false_ends = 1;
+    CU_ASSERT(got_one(b, &tag));
+    CU_ASSERT_EQUAL(false_ends, 0);
+    sm_ipc_destroy(a);
+    sm_ipc_destroy(b);
+    close(file);
+}
+
 /* Another group's, a rank that cannot be; what is no note, with a descriptor, or is one by its
  * first word alone. */
 TEST("notes") {
