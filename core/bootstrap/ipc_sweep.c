@@ -85,13 +85,15 @@ static bool is_unsettled(int directory, const char *name) {
 }
 
 /* Whether the file may be removed. Ranks in other network namespaces see a process's end by its
- * life file. The file stays until the store tells of the end or, if this store does not know the
- * file and another one may, for a long time. */
+ * life file. The file stays until the store tells of the end, or as long as there may be such ranks
+ * and the store does not answer or is another one, but not for ever. */
 static bool may_go(int directory, const char *prefix, const char *name, sm_liveness *liveness) {
     if (name[strlen(prefix)] != SM_LIFE_MARK)
         return true;
-    return sm_liveness_mark_ended(liveness, sm_life_rank_of(name), name) ||
-           is_unsettled(directory, name) || is_old(directory, name);
+    const int32_t rank = sm_life_rank_of(name);
+    return sm_liveness_mark_ended(liveness, rank, name) ||
+           sm_liveness_needs_no_file(liveness, rank, name) || is_unsettled(directory, name) ||
+           is_old(directory, name);
 }
 
 static void sweep_file(int folder, const char *directory, const char *prefix, const char *name,

@@ -340,6 +340,21 @@ bool sm_liveness_mark_ended(sm_liveness *liveness, int32_t rank, const char *fil
     return is_done;
 }
 
+bool sm_liveness_needs_no_file(sm_liveness *liveness, int32_t rank, const char *file_name) {
+    if (liveness == NULL || !is_rank(liveness, rank))
+        return false;
+    pthread_mutex_lock(&liveness->mutex);
+    const watched *owner = &liveness->ranks[rank];
+    bool is_so = owner->known && strcmp(base_of(owner->identity.life_file), file_name) == 0;
+    for (int32_t other = 0; other < liveness->world_size && is_so; other++) {
+        const watched *peer = &liveness->ranks[other];
+        is_so = peer->known &&
+                same(peer->identity.net_namespace, owner->identity.net_namespace);
+    }
+    pthread_mutex_unlock(&liveness->mutex);
+    return is_so;
+}
+
 enum memory { MEMORY_UNKNOWN, MEMORY_THERE, MEMORY_GONE };
 
 /* The kernel releases the memory of an ending process before its sockets, and a process that starts

@@ -273,6 +273,35 @@ TEST("a store that takes no mark") {
     symmem_store_close(faulty);
 }
 
+/* Then the file stays only for ranks that see its owner by nothing else. */
+TEST("a store that has ended") {
+    enum { RANKS = 3, OWNER = 1, ELSEWHERE = RANKS, ANOTHER_FILE, NOBODY };
+    for (int odd = 0; odd <= NOBODY; odd++) {
+        sm_identity identities[RANKS];
+        sm_life_file *file = sm_life_file_begin(directory, OWNER);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(file);
+        const char *name = sm_life_file_path(file) + strlen(directory) + 1;
+        sm_life_file_settle(file);
+        CU_ASSERT_EQUAL_FATAL(sm_liveness_create(RANKS, &liveness), SYMMEM_OK);
+        for (int32_t rank = 0; rank < RANKS; rank++) {
+            memset(&identities[rank], 0, sizeof(identities[rank]));
+            identities[rank].net_namespace = odd == ELSEWHERE && rank == 2 ? 8 : 7;
+            if (rank == OWNER && odd != ANOTHER_FILE)
+                sm_copy_text(identities[rank].life_file, sizeof(identities[rank].life_file),
+                             sm_life_file_path(file));
+            if (odd != rank)
+                sm_liveness_learn(liveness, rank, &identities[rank]);
+        }
+        sm_life_forget_all(); /* closes the socket */
+        sm_ipc_sweep(directory, liveness);
+        CU_ASSERT_EQUAL(exists(name), odd != NOBODY);
+        if (exists(name))
+            remove_at(name);
+        sm_life_file_end(file);
+        sm_liveness_destroy(liveness);
+    }
+}
+
 TEST("a world without a store") {
     sm_identity identity;
     memset(&identity, 0, sizeof(identity));
