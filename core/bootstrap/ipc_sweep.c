@@ -107,7 +107,7 @@ void sm_ipc_sweep(const char *directory, sm_liveness *liveness) {
     sm_ipc_sweep_of(directory, sm_boot_id(), liveness);
 }
 
-/* Of any host: the file's own host removes it. */
+/* Also does so for another host's file, which that host then removes. */
 static void unsettle(const char *path, const char *name) {
     struct stat file;
     if (strncmp(name, "symmem-", 7) == 0 && lstat(path, &file) == 0 && S_ISSOCK(file.st_mode) &&

@@ -348,8 +348,7 @@ bool sm_liveness_needs_no_file(sm_liveness *liveness, int32_t rank, const char *
     bool is_so = owner->known && strcmp(base_of(owner->identity.life_file), file_name) == 0;
     for (int32_t other = 0; other < liveness->world_size && is_so; other++) {
         const watched *peer = &liveness->ranks[other];
-        is_so = peer->known &&
-                same(peer->identity.net_namespace, owner->identity.net_namespace);
+        is_so = peer->known && same(peer->identity.net_namespace, owner->identity.net_namespace);
     }
     pthread_mutex_unlock(&liveness->mutex);
     return is_so;

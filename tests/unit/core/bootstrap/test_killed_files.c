@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* SM-EXCHANGE-23: a rank is killed before or after any call that it makes between init and
- * finalize. Whoever comes next in its store leaves no socket file behind. */
+ * finalize. The next rank in its store leaves no socket file behind. */
 #include "folder.h"
 #include "unit.h"
 #include "unit_child.h"
