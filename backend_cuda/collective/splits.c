@@ -45,6 +45,18 @@ static unsigned int block_count(const symmem_peers *peers, int32_t channel, int3
     return (unsigned int)(blocks > 1 ? blocks : 1);
 }
 
+/* The warps of all blocks that have a slot for data: what goes from one rank to another by lines is
+ * at most what fits into these. The slots of the blocks' tables come first. 0 if rows or buffers
+ * are not made of units. It is the same on all ranks. */
+static uint32_t data_warps(const symmem_peers *peers, const splits_launch *s, size_t slots) {
+    const size_t warps = (size_t)s->blocks * SYMMEM_CUDA_SPLIT_THREADS / 32;
+    const size_t unit = SYMMEM_CUDA_LL_LINE_BYTES, left = slots > s->blocks ? slots - s->blocks : 0;
+    if (s->args.way != SYMMEM_CUDA_SPLIT_LINES || s->args.job.row_bytes % unit != 0 ||
+        (uintptr_t)peers->buffers[peers->rank] % unit != 0)
+        return 0;
+    return (uint32_t)(warps < left ? warps : left);
+}
+
 static CUresult launch_one(const cuda_instance *instance, splits_launch *s, CUfunction kernel,
                            unsigned int blocks, unsigned int threads, const cuda_arguments *args,
                            CUstream native) {
@@ -107,7 +119,7 @@ static void prepare_splits(const cuda_instance *instance, const symmem_peers *pe
     const cuda_kernels *kernels = &instance->devices[peers->device].kernels;
     const cuda_peers *own = peers->priv;
     const int32_t ranks = peers->world_size, channels = peers->channel_count;
-    const symmem_cuda_ll_choice none = {0, 0};
+    symmem_cuda_ll_choice rounds = {0, SYMMEM_CUDA_ROUND_UNITS};
     s->launch.signal.operation = call->name;
     s->launch.enqueue = enqueue_splits;
     s->kernel = kernels->splits;
@@ -119,9 +131,10 @@ static void prepare_splits(const cuda_instance *instance, const symmem_peers *pe
                            ? symmem_cuda_parts_at(ranks, channels, own->block_bytes, channel)
                            : symmem_cuda_split_table_at(ranks, channels, channel);
     s->args.piece = symmem_cuda_split_piece(ranks, channel);
-    s->args.rounds = symmem_cuda_ll_layout_of(none, ranks, channels, own->block_bytes, channel,
-                                              own->links.all_linked);
     s->blocks = block_count(peers, channel, s->args.way, own->block_bytes);
+    rounds.warps = data_warps(peers, s, symmem_cuda_ll_warps(ranks, own->block_bytes, channel));
+    s->args.rounds = symmem_cuda_ll_layout_of(rounds, ranks, channels, own->block_bytes, channel,
+                                              own->links.all_linked);
     if (ranks <= SYMMEM_CUDA_SMALL_RANKS)
         memcpy(s->args.small_buffers, peers->buffers, sizeof(void *) * (size_t)ranks);
 }

@@ -29,7 +29,10 @@ struct split_state {
     op_result result;
     symmem_cuda_split_check check;
     int32_t wrong; // the rank that `check` is about, or -1
-    bool going;
+    bool going, poisoned, wide;
+    uint32_t table_flag, flags[SYMMEM_CUDA_SPLIT_THREADS / LANES]; // of this round's lines
+    // that go from one rank to another by lines, or FETCHED
+    uint32_t units[SYMMEM_CUDA_SMALL_RANKS * SYMMEM_CUDA_SMALL_RANKS];
     uint64_t place[SYMMEM_CUDA_MAX_RANKS]; // at which row of out each part begins
     union {
         uint64_t words[SYMMEM_CUDA_SPLIT_SNAPSHOT];    // the tables of all ranks
@@ -93,8 +96,11 @@ __device__ void fail_corrupt_part(const symmem_cuda_splits_args &args, split_sta
 
 // --- this rank's table ----------------------------------------------------------------
 
+__device__ void begin_lines(const symmem_cuda_splits_args &args, split_state *state);
+
 // Reads all splits at once, then places the parts one after the other.
-__device__ void make_own_table(const symmem_cuda_splits_job &job, split_state *state) {
+__device__ void make_own_table(const symmem_cuda_splits_args &args, split_state *state) {
+    const symmem_cuda_splits_job &job = args.job;
     const uint32_t parts = part_count(job), ranks = static_cast<uint32_t>(job.ranks);
     uint64_t *header = state->words + static_cast<uint32_t>(job.rank) * split_table_words(job);
     for (uint32_t i = threadIdx.x; i < parts; i += blockDim.x) {
@@ -105,6 +111,8 @@ __device__ void make_own_table(const symmem_cuda_splits_job &job, split_state *s
         part[0] = by_experts ? static_cast<uint64_t>(job.offsets[i]) : 0;
         part[1] = static_cast<uint64_t>(job.splits[i]);
     }
+    if (args.way == SYMMEM_CUDA_SPLIT_LINES)
+        begin_lines(args, state);
     __syncthreads();
     if (threadIdx.x == 0) {
         symmem_cuda_split_check check = {0, 0, 0};
@@ -131,105 +139,11 @@ __device__ void make_own_table(const symmem_cuda_splits_job &job, split_state *s
     __syncthreads();
 }
 
-// --- by lines -----------------------------------------------------------------------
+} // namespace
 
-// The lanes of a warp, in the order in which they store or load a line. On the CPU one thread is
-// all of them: in a group the lane with the flags stores last and loads first.
-template <typename Visit> __device__ bool for_lanes(bool loading, Visit visit) {
-#ifdef SYMMEM_CUDA_LONE_LANE
-    for (uint32_t i = 0; i < LANES; i++)
-        if (!visit(loading ? i / GROUP * GROUP + (i + FLAG_LANE) % GROUP : i))
-            return false;
-    return true;
-#else
-    (void)loading;
-    return visit(threadIdx.x % LANES);
-#endif
-}
+#include "cuda/split_lines.cuh"
 
-// Called by the first warp: a short round in the slot of the block's number.
-template <bool WIDE>
-__device__ bool swap_lines(const symmem_cuda_splits_args &args, split_state *state, uint32_t flag) {
-    const symmem_cuda_splits_job &job = args.job;
-    const uint32_t words = split_table_words(job), units = (words + 1) / 2;
-    (void)for_lanes(false, [&](uint32_t lane) {
-        carried own = {};
-        const uint32_t unit = unit_of(lane, 0);
-        const uint64_t *from = state->words + static_cast<uint32_t>(job.rank) * words + 2 * unit;
-        if (has_unit(true, lane, 0) && unit < units)
-            own.units[0] = {from[0], from[1]};
-        const line_pair lines = lines_of<WIDE>(own, 0, lane, flag);
-        for (int32_t rank = 0; rank < job.ranks; rank++)
-            if (rank != job.rank)
-                store_pair<WIDE>(static_cast<char *>(args.signal.signals[rank]) +
-                                     warp_slot(args.rounds, blockIdx.x, lane, flag) +
-                                     source_index(job.rank, rank) * args.rounds.source_bytes,
-                                 lines, true, lane);
-        return true;
-    });
-    uint64_t start_ns = 0;
-    return for_lanes(true, [&](uint32_t lane) {
-        const char *here = static_cast<const char *>(args.signal.signals[job.rank]) +
-                           warp_slot(args.rounds, blockIdx.x, lane, flag);
-        start_ns = await_lines<WIDE>(args.signal, here, args.rounds.source_bytes, lane, flag, true,
-                                     start_ns, &state->result);
-        if (start_ns == 0)
-            return false;
-        const uint32_t unit = unit_of(lane, 0);
-        for (int32_t rank = 0; rank < job.ranks; rank++) {
-            if (rank == job.rank)
-                continue;
-            const char *from = here + source_index(rank, job.rank) * args.rounds.source_bytes;
-            const symmem_cuda_unit found =
-                unit_in<WIDE>(load_pair<WIDE>(from, true, lane, flag), 0, lane);
-            uint64_t *to = state->words + static_cast<uint32_t>(rank) * words + 2 * unit;
-            if (has_unit(true, lane, 0) && unit < units) {
-                to[0] = found.low;
-                to[1] = found.high;
-            }
-        }
-        return true;
-    });
-}
-
-// What a peer had written before its lines is read next. The lines say that it is there, and an
-// acquire that it is not read before.
-__device__ void acquire_lines(const symmem_cuda_splits_args &args, uint32_t flag) {
-    const char *here = static_cast<const char *>(args.signal.signals[args.job.rank]) +
-                       warp_slot(args.rounds, blockIdx.x, 0, flag);
-    for (uint32_t source = 0; source + 1 < static_cast<uint32_t>(args.job.ranks); source++)
-        (void)load_acquire(
-            reinterpret_cast<const uint32_t *>(here + source * args.rounds.source_bytes));
-}
-
-__device__ bool exchange_by_lines(const symmem_cuda_splits_args &args, split_state *state,
-                                  uint64_t start_ns) {
-    const symmem_cuda_splits_job &job = args.job;
-    uint32_t *sequence = word_at(args.signal, job.rank, args.rounds.round_numbers_at) + blockIdx.x;
-    begin_block_of_rounds(&state->result, start_ns);
-    bool came = true;
-    if (threadIdx.x / LANES == 0) {
-        const uint32_t flag = load_volatile(sequence) + 1;
-        const bool poisoned = !__all_sync(~0u, !own_poisoned(args.signal));
-        const bool wide = are_linked(word_at(args.signal, job.rank, SYMMEM_CUDA_HEADER_BYTES),
-                                     static_cast<uint32_t>(job.rank),
-                                     static_cast<uint32_t>(job.ranks), args.rounds);
-        if (poisoned)
-            decide_since(start_ns, POISONED, job.rank, &state->result);
-        came = !poisoned &&
-               (wide ? swap_lines<true>(args, state, flag) : swap_lines<false>(args, state, flag));
-        if (came && is_first_lane())
-            acquire_lines(args, flag);
-        __syncwarp();
-        if (came && threadIdx.x == 0)
-            *sequence = flag;
-    }
-    if (__syncthreads_and(came))
-        return true;
-    if (threadIdx.x == 0)
-        fail(args.signal, &state->result);
-    return false;
-}
+namespace {
 
 // --- through the signal state --------------------------------------------------------
 
@@ -356,9 +270,11 @@ __device__ split_turn own_turn() {
     return {own_warp(), static_cast<uint32_t>(all_lanes() / WARP_LANES), 0};
 }
 
-// place has where each part begins.
-__device__ void move_parts(const symmem_cuda_splits_job &job, split_state *state) {
-    const bool by_ranks = job.offsets != nullptr;
+// place has where each part begins. Parts that come by lines are left out.
+__device__ void move_parts(const symmem_cuda_splits_args &args, split_state *state) {
+    const symmem_cuda_splits_job &job = args.job;
+    const bool by_ranks = job.offsets != nullptr, by_lines = args.way == SYMMEM_CUDA_SPLIT_LINES;
+    const uint32_t own = static_cast<uint32_t>(job.rank);
     const uint32_t ranks = static_cast<uint32_t>(job.ranks), parts = part_count(job);
     split_turn turn = own_turn();
     for (uint32_t i = 0; i < parts; i++) {
@@ -366,7 +282,7 @@ __device__ void move_parts(const symmem_cuda_splits_job &job, split_state *state
         const uint32_t expert = by_ranks ? i % job.experts : i / ranks;
         const uint64_t *part = split_part(job, state, static_cast<int32_t>(from),
                                           static_cast<uint32_t>(job.rank), expert);
-        if (part[1] > 0)
+        if (part[1] > 0 && (!by_lines || units_of_pair(job, state, from, own) == FETCHED))
             turn.move(job.out + state->place[i] * job.row_bytes,
                       static_cast<const char *>(job.buffers[from]) + part[0],
                       part[1] * job.row_bytes);
@@ -377,26 +293,37 @@ __device__ void move_parts(const symmem_cuda_splits_job &job, split_state *state
     }
 }
 
+// Called once all ranks have found the splits right. Returns whether ranks still have to meet,
+// because some rank fetches from another one's buffer.
+__device__ bool move_all(const symmem_cuda_splits_args &args, split_state *state,
+                         uint64_t start_ns) {
+    const bool by_lines = args.way == SYMMEM_CUDA_SPLIT_LINES;
+    const bool all = by_lines && note_pairs(args, state);
+    if (threadIdx.x == 0)
+        (void)place_parts(args.job, state, args.job.rank, state->place);
+    __syncthreads();
+    move_parts(args, state);
+    return (!by_lines || take_parts(args, state, start_ns)) && !all;
+}
+
 __device__ void run_splits_at_once(const symmem_cuda_splits_args &args, split_state *state,
                                    uint64_t start_ns) {
-    const symmem_cuda_splits_job &job = args.job;
-    make_own_table(job, state);
+    make_own_table(args, state);
     if (!(args.way == SYMMEM_CUDA_SPLIT_LINES ? exchange_by_lines(args, state, start_ns)
                                               : exchange_by_tables(args, state, start_ns)))
         return;
-    const split_verdict verdict = find_wrong(job, state);
+    const split_verdict verdict = find_wrong(args.job, state);
     const bool right = verdict == SPLITS_RIGHT;
-    if (verdict == SPLITS_UNREADABLE || (right && !parts_can_be(job, state))) {
+    if (verdict == SPLITS_UNREADABLE || (right && !parts_can_be(args.job, state))) {
         fail_corrupt_part(args, state);
         return;
     }
-    if (right && threadIdx.x == 0)
-        (void)place_parts(job, state, job.rank, state->place);
+    const bool meets = !right || move_all(args, state, start_ns);
+    if (args.way == SYMMEM_CUDA_SPLIT_LINES)
+        end_lines(args, state);
     __syncthreads();
-    if (right)
-        move_parts(job, state);
-    __syncthreads();
-    if (sync_ranks(args.signal, block_sync_words(args.signal), &state->result, start_ns, false) &&
+    if (meets &&
+        sync_ranks(args.signal, block_sync_words(args.signal), &state->result, start_ns, false) &&
         !right)
         fail_splits(args, state);
 }

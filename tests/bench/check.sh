@@ -162,7 +162,7 @@ if command -v python3 >/dev/null 2>&1; then
     turns --ops barrier --peer nvshmem=/no/such/program && fail "a program that is not there was not missed"
     grep -q '^nvshmem: .*/no/such/program' "$work/said" || fail "a program that is not there was not named"
     grep -qx 'no slower than PyTorch: [01] of 1' "$work/turns" || fail "no turns without a program that is not there"
-    for file in peer_torch.py peer_nvshmem.py; do
+    for file in peer_torch.py peer_nvshmem.py peer_torch_nvshmem.py; do
         python3 -B -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' "$here/$file" ||
             fail "$file is not Python"
     done

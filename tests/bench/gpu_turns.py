@@ -40,12 +40,16 @@ GROUPS = [
     (["all_gather", "all_gather_push", "low_contention_all_gather"], GATHERS, MOVED),
     (["broadcast"], BROADCASTS, MOVED),
     (["all_to_all", "all_to_all_splits"], ["nccl_all_to_all", "nvshmem_all_to_all"], MOVED),
+    (["all_to_all_v"], ["vdev_all_to_all"], MOVED),
 ]
 LAST_SMALL = 1 << 20
 FAR_BEHIND = 8  # times as long as ours: not measured in further rounds
 # The libraries, by what their operations' names begin with, and the program that has them.
 LIBRARIES = {"PyTorch": ("", "torch"), "NCCL": ("nccl_", "torch"), "NVSHMEM": ("nvshmem_", "nvshmem")}
-PEERS = {"torch": "peer_torch.py", "nvshmem": "peer_nvshmem.py"}
+PEERS = {"torch": "peer_torch.py", "nvshmem": "peer_nvshmem.py", "torch_nvshmem": "peer_torch_nvshmem.py"}
+# What starts each of them; only PyTorch's operations on NVSHMEM's memory have a program of their own.
+FIRST = {"torch": ("barrier", 0), "nvshmem": ("nvshmem_barrier", 0), "torch_nvshmem": ("vdev_all_to_all", 1 << 10)}
+ON_NVSHMEM = "vdev_"
 MOST_STARTS = 4  # of a program that ends when it should not
 
 
@@ -180,7 +184,8 @@ class Run:
 
     def side_of(self, op):
         """None: it is not to be compared with."""
-        return self.others.get(LIBRARIES[library_of(op)][1])
+        name = "torch_nvshmem" if op.startswith(ON_NVSHMEM) else LIBRARIES[library_of(op)][1]
+        return self.others.get(name)
 
     def take(self, side, op, nbytes, number):
         line = side.ask(op, nbytes, graph_of(op, nbytes), self.patience)
@@ -224,7 +229,7 @@ class Run:
         """All are started by now; afterwards none loads code."""
         self.ours.ask("barrier", 0, 50, 3 * self.patience)
         for name, side in self.others.items():
-            side.ask("nvshmem_barrier" if name == "nvshmem" else "barrier", 0, 50, 3 * self.patience)
+            side.ask(*FIRST[name], 50, 3 * self.patience)
 
 
 # --- what follows ---------------------------------------------------------------------------------
@@ -313,6 +318,8 @@ REDUCED = ["one_shot_all_reduce", "two_shot_all_reduce"]
 BARS = [
     ("barrier", ["barrier"], [0], 1.3),
     ("barrier", ["nvshmem_barrier"], [0], 1.8),
+    ("all_to_all_v", ["vdev_all_to_all"], [1 << 10, 64 << 10, 1 << 20], 2.0),
+    ("all_to_all_v", ["vdev_all_to_all"], [16 << 20, 64 << 20], 1.0),
 ]
 for own_op in ("one_shot_all_reduce", "all_reduce_in_place"):
     BARS += [
@@ -388,7 +395,7 @@ def parse():
     parser.add_argument("--patience", type=float, default=30, help="seconds for one answer")
     parser.add_argument("--out", required=True, help="a folder that is there")
     parser.add_argument("--ops", help="of ours, with commas between them; default: all")
-    parser.add_argument("--peers", default="torch,nvshmem", help="what to compare with; default: %(default)s")
+    parser.add_argument("--peers", default=",".join(PEERS), help="what to compare with; default: %(default)s")
     parser.add_argument(
         "--peer", action="append", default=[], metavar="NAME=COMMAND", help="in place of one of --peers"
     )

@@ -214,14 +214,15 @@ static bool warms_engine(const struct kit_setup *setup) {
            setup->mode == TK_MODE_PROCESS && (setup->test->flags & by_children) != by_children;
 }
 
+/* A rank that was warmed up alone has yet to start with others. */
 static void warm_up_engine(const struct kit_setup *setup) {
-    static bool warm; /* of this process */
-    if (warm || !warms_engine(setup))
+    static int32_t met; /* of this process: with how many ranks it was warmed up */
+    if (met >= setup->world_size || !warms_engine(setup))
         return;
     arena_enter(setup->arena, setup->rank, ARENA_OPENING);
     if (!warm_engine(setup, 0, true))
         fprintf(stderr, "symmem-conformance: engine of rank %d: warming up failed\n", setup->rank);
-    warm = true;
+    met = setup->world_size;
 }
 
 /* Cases of a process come one after the other. What asks for links later than the first case is

@@ -38,6 +38,47 @@ ON_EACH_SHAPE(all_to_all_v, rows_back_from_experts, "SM-SPLIT-02,SM-SPLIT-04", .
     on_shape(t, group, shape->count, SPLIT_BACK);
 }
 
+/* Rows of 16, 32 or 48 bytes, which begin at multiples of 16 in three of four inputs. */
+static void draw_units(struct split_case *x, uint64_t *state, enum split_form form) {
+    x->form = form;
+    x->experts = form == SPLIT_FLAT ? 1 : 1 + draw(state, SPLIT_EXPERTS);
+    x->align = 1 + draw(state, 4);
+    x->row = 4 * (1 + draw(state, 3));
+    split_draw(x, state, 7);
+    for (int32_t r = 0; r < x->size; r++)
+        x->ranks[r].in_at = 16 * draw(state, 20) + (draw(state, 4) == 0 ? 4 : 0);
+}
+
+/* One rank sends another one 9 KiB. */
+static void draw_much(struct split_case *x, uint64_t *state) {
+    struct split_rank *sender = &x->ranks[draw(state, (uint32_t)x->size)];
+    draw_units(x, state, SPLIT_FLAT);
+    const size_t rows = 9216 / split_row_bytes(x);
+    for (int32_t r = 0; r < x->size; r++)
+        sender->in[0][r] /= 4;
+    sender->in[0][draw(state, (uint32_t)x->size)] = (int64_t)rows;
+    sender->in_rows = 0;
+    for (int32_t r = 0; r < x->size; r++)
+        sender->in_rows += (size_t)sender->in[0][r];
+    for (int32_t r = 0; r < x->size; r++)
+        x->ranks[r].out_rows = split_need(x, r);
+}
+
+/* What a backend may move in larger units. */
+ON_EACH_SHAPE(all_to_all_v, rows_of_whole_units, "SM-SPLIT-01,SM-SPLIT-03,SM-SPLIT-04",
+              .needs = SPLITS, .max_ranks = SPLIT_RANKS) {
+    struct split_case *x = split_begin(t, group);
+    uint64_t state = t->seed + (uint64_t)shape->count;
+    for (uint32_t i = 0; i < 16; i++) {
+        if (i % 4 == 3)
+            draw_much(x, &state);
+        else
+            draw_units(x, &state, (enum split_form)(i % 4 % SPLIT_FORMS));
+        x->channel = (int32_t)(i / 4 % 2);
+        split_once(t, x, i);
+    }
+}
+
 /* Written down by hand: one rank sends r + e + 1 rows to expert e of rank r, but none to expert 1.
  */
 TK_TEST(all_to_all_v, offsets_by_hand, "SM-SPLIT-02,SM-SPLIT-03", .needs = SPLITS,

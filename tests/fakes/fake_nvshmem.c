@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -63,6 +64,7 @@ static char *memory;
 static meeting *everybody;
 static size_t used;
 static bool is_put_off, is_inside; /* the start */
+static int bootstrap = -1; /* the socket by which ranks reach each other outside of devices */
 
 static void meet(void) {
     int round = atomic_load(&everybody->round);
@@ -282,6 +284,30 @@ static int map_memory(const char *name, size_t bytes) {
     return memory == MAP_FAILED ? INTERNAL : 0;
 }
 
+/* At the exit, as the library: also of a child that has the socket by a fork. */
+static void end_bootstrap(void) {
+    if (bootstrap < 0)
+        return;
+    (void)shutdown(bootstrap, SHUT_RDWR);
+    (void)close(bootstrap);
+    bootstrap = -1;
+}
+
+static int begin_bootstrap(void) {
+    bootstrap = socket(AF_INET, SOCK_STREAM, 0);
+    return bootstrap >= 0 && listen(bootstrap, 1) == 0 && atexit(end_bootstrap) == 0 ? 0 : INTERNAL;
+}
+
+/* The library would wait for other ranks on it for 20 s. */
+static void need_bootstrap(void) {
+    int listens = 0;
+    socklen_t bytes = sizeof listens;
+    if (getsockopt(bootstrap, SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) == 0 && listens != 0)
+        return;
+    (void)fprintf(stderr, "fake NVSHMEM: its bootstrap was shut down\n");
+    _exit(255);
+}
+
 EXPORTED int nvshmemx_hostlib_init_attr(unsigned flags, init_attr *attr);
 int nvshmemx_hostlib_init_attr(unsigned flags, init_attr *attr) {
     const size_t parts = MOST_RANKS * PART_BYTES;
@@ -295,7 +321,7 @@ int nvshmemx_hostlib_init_attr(unsigned flags, init_attr *attr) {
     is_inside = !is_put_off;
     if (is_put_off)
         return 0;
-    if (map_memory(attr->id + NAME_AT, parts + sizeof *everybody) != 0)
+    if (begin_bootstrap() != 0 || map_memory(attr->id + NAME_AT, parts + sizeof *everybody) != 0)
         return INTERNAL;
     tell_driver(parts);
     everybody = (meeting *)(void *)(memory + parts);
@@ -316,7 +342,9 @@ __attribute__((destructor)) static void end_outside(void) {
 
 EXPORTED void nvshmemx_hostlib_finalize(void);
 void nvshmemx_hostlib_finalize(void) {
+    need_bootstrap();
     meet();
+    end_bootstrap();
 }
 
 EXPORTED void nvshmemx_vendor_get_version_info(int *major, int *minor, int *patch);
@@ -350,6 +378,7 @@ EXPORTED void *nvshmem_malloc(size_t bytes);
 void *nvshmem_malloc(size_t bytes) {
     if (is_put_off)
         exit(255);
+    need_bootstrap();
     meet();
     if (bytes > PART_BYTES - used)
         return NULL;

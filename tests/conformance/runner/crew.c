@@ -3,9 +3,10 @@
  * Ranks' processes that are kept from case to case, by --keep-ranks: where opening a device takes
  * seconds, a process for each case would take most of a run. Each member waits on a pipe for its
  * next case and tells by another that it is through. One that a case ends, as it announced, is
- * replaced for the next; the others go on. A case gets new processes of its own if it leaves traces
- * in them, or forks; before such a case that opens a device, and after a case that did not pass,
- * all members are ended.
+ * replaced for the next; the others go on, unless their engine started together with that of the
+ * one that ended. A case gets new processes of its own if it leaves traces in them, or forks;
+ * before such a case that opens a device, and after a case that did not pass, all members are
+ * ended.
  */
 #include "runner.h"
 
@@ -16,6 +17,7 @@
 struct member {
     pid_t pid; /* 0: none */
     int order_fd;
+    int world; /* with how many ranks its engine has started; 0: it has not */
 };
 
 struct runner_crew {
@@ -107,6 +109,7 @@ static bool start_member(struct runner_run *run, int number) {
     int fds[2];
     if (pipe2(fds, O_CLOEXEC) != 0)
         return false;
+    member->world = 0;
     member->pid = runner_fork(run->runner);
     if (member->pid == 0) {
         close(fds[1]);
@@ -155,8 +158,24 @@ static void forget_ended(struct runner_crew *crew) {
     }
 }
 
+/* The case makes the ranks' engines start, which they do once in a process, all together. */
+static bool starts_engines(const struct runner_run *run) {
+    return (run->runner->arena->probe.capabilities & SYMMEM_CAP_WORLD) != 0 && run->child_count > 1;
+}
+
+/* Who has started without one of the others, or with more, can be no rank beside them. */
+static bool can_meet(const struct runner_crew *crew, int ranks) {
+    const struct member *first = &crew->members[0];
+    const int world = first->pid == 0 ? 0 : first->world;
+    for (int i = 1; i < ranks; i++)
+        if ((crew->members[i].pid == 0 ? 0 : crew->members[i].world) != world)
+            return false;
+    return world == 0 || world == ranks;
+}
+
 void crew_launch(struct runner_run *run) {
     struct runner_crew *crew = run->runner->crew;
+    const bool starts = starts_engines(run);
     struct order order = {.test = run->entry->test,
                           .ranks = run->entry->ranks,
                           .seed = run->seed,
@@ -165,12 +184,15 @@ void crew_launch(struct runner_run *run) {
     memcpy(order.scratch, run->scratch, sizeof(order.scratch));
     forget_ended(crew);
     crew_collect(run); /* of a case before, which is not waited for */
+    if (starts && !can_meet(crew, run->child_count))
+        crew_end(crew);
     for (int i = 0; i < run->child_count; i++) {
         struct member *member = &crew->members[i];
         if ((member->pid == 0 && !start_member(run, i)) || !send_order(member, &order)) {
             run->fork_failed = true;
             return;
         }
+        member->world = starts ? run->child_count : member->world;
         run->children[i].pid = member->pid;
         run->children[i].started = true;
     }

@@ -2,8 +2,8 @@
 /*
  * A stand-in for the library, so that the runner is checked by itself. Every rank sees only its own
  * memory. Backends by name: "fake" has every capability but MULTICAST; "processes" lacks
- * THREAD_RANKS; "device" has one device and no OVERLAP; "unloadable", "crashing" and
- * "hanging" say it all.
+ * THREAD_RANKS; "world" has WORLD; "device" has one device and no OVERLAP; "unloadable",
+ * "crashing" and "hanging" say it all.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -20,9 +20,11 @@
 
 int selfcheck_exit_status; /* not 0: the process ends with it, as under a sanitizer */
 int selfcheck_exit_ms;     /* how long the process takes for its end */
+int selfcheck_meetings;    /* contexts of this process that have joined others */
 
 struct symmem_context {
     char backend[32];
+    int32_t world_size;
 };
 
 struct symmem_handle {
@@ -92,6 +94,7 @@ symmem_status symmem_init(const symmem_context_options *options, symmem_context 
     if (*context_p == NULL)
         return SYMMEM_OUT_OF_MEMORY;
     strncpy((*context_p)->backend, backend, sizeof((*context_p)->backend) - 1);
+    (*context_p)->world_size = options->world_size;
     return SYMMEM_OK;
 }
 
@@ -116,7 +119,9 @@ symmem_status symmem_get_backend(symmem_context *context, const char **name_p) {
 }
 
 symmem_status symmem_backend_capabilities(symmem_context *context, uint64_t *capabilities_p) {
-    *capabilities_p = SYMMEM_CAP_ALL & ~(SYMMEM_CAP_MULTICAST | SYMMEM_CAP_WORLD);
+    *capabilities_p = SYMMEM_CAP_ALL & ~SYMMEM_CAP_MULTICAST;
+    if (strcmp(context->backend, "world") != 0)
+        *capabilities_p &= ~SYMMEM_CAP_WORLD;
     if (strcmp(context->backend, "processes") == 0)
         *capabilities_p &= ~SYMMEM_CAP_THREAD_RANKS;
     if (strcmp(context->backend, "device") == 0)
@@ -126,9 +131,9 @@ symmem_status symmem_backend_capabilities(symmem_context *context, uint64_t *cap
 
 symmem_status symmem_join(symmem_context *context, const symmem_join_options *options,
                           uint32_t timeout_ms) {
-    (void)context;
     (void)options;
     (void)timeout_ms;
+    selfcheck_meetings += context->world_size > 1;
     return SYMMEM_OK;
 }
 

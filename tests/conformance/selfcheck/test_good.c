@@ -128,6 +128,26 @@ static void ends_the_kept(struct tk *t) {
     TK_CHECK(t, t->rank != 0 || ended == t->world_size);
 }
 
+/* What ranks have met before is the same for all: they were started together. */
+static void have_met(struct tk *t) {
+    extern int selfcheck_meetings;
+    static int32_t ranks; /* of the cases of this process */
+    TK_CHECK(t, ranks == 0 || ranks == t->world_size);
+    ranks = t->world_size;
+    TK_CHECK(t, tk_all_agree(t, 0, selfcheck_meetings >= 3)); /* two by the kit, and this case's */
+    tk_share_u64(t, 1, (uint64_t)selfcheck_meetings);
+    tk_out_of_band_barrier(t);
+    for (int32_t rank = 0; rank < t->world_size; rank++)
+        TK_EQ_INT(t, selfcheck_meetings, tk_read_u64(t, rank, 1));
+    if (t->rank == 0)
+        tk_note(t, "%d meetings", selfcheck_meetings);
+}
+
+static void met_and_lost(struct tk *t) {
+    have_met(t);
+    dies_as_announced(t);
+}
+
 static void capped_ranks(struct tk *t) {
     TK_EQ_INT(t, t->world_size < 2 ? t->world_size : 2, t->world_size);
 }
@@ -151,6 +171,13 @@ static const struct tk_case rows[] = {
     TK_CASE("kept.waits_under_a_name", waits_under_a_name, "SM-SELF-01", .flags = TK_PROCESS_ONLY),
     TK_CASE("kept.ends_the_kept", ends_the_kept, "SM-SELF-01",
             .flags = TK_PROCESS_ONLY | TK_NO_BACKEND),
+    TK_CASE("met.alone", passes, "SM-SELF-01", .max_ranks = 1),
+    TK_CASE("met.all", have_met, "SM-SELF-01", .min_ranks = 2),
+    TK_CASE("met.all_again", have_met, "SM-SELF-01", .min_ranks = 2),
+    TK_CASE("met.alone_again", passes, "SM-SELF-01", .max_ranks = 1),
+    TK_CASE("met.two", have_met, "SM-SELF-01", .ranks = {2, 2}),
+    TK_CASE("met.lost", met_and_lost, "SM-SELF-01", .min_ranks = 2,
+            .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK),
     TK_CASE("good.prints", prints, "SM-SELF-01"),
     TK_CASE("good.threads", passes, "SM-SELF-01", .flags = TK_THREAD_ONLY),
 };

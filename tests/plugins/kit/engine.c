@@ -155,7 +155,46 @@ static symmem_status prepare(const symmem_kit_member *self, const symmem_exchang
     return status;
 }
 
-static symmem_status start_once(const symmem_kit_member *self, const symmem_exchange *exchange) {
+/* What a rank tells of its engine when it joins. */
+typedef struct standing {
+    uint64_t start;   /* which one it was; 0: none yet */
+    uint64_t offered; /* for the next: rank 0's counts */
+    int64_t has_watch;
+} standing;
+
+/* Calls that wait for all ranks would never return. All ranks find the same. */
+static symmem_status compare(const symmem_kit_member *self, const standing *all) {
+    for (int32_t r = 0; r < self->world_size; r++)
+        if (all[r].start != self->engine->start_number)
+            return self->host->fail(self->host, SYMMEM_BACKEND, 0, "join",
+                                    "%s of rank %d was not started with this one's",
+                                    self->engine->name, (int)r);
+    return SYMMEM_OK;
+}
+
+static symmem_status ask_standing(const symmem_kit_member *self, const symmem_exchange *exchange,
+                                  uint64_t *number_p, bool *watched_p) {
+    const symmem_kit_engine *engine = self->engine;
+    const standing own = {.start = engine->start_number,
+                          .offered = (symmem_kit_now_ns() ^ (uint64_t)getpid() << 40) | 1,
+                          .has_watch = engine->watch != NULL};
+    void *all_v = NULL;
+    symmem_status status =
+        symmem_kit_gather(self->host, exchange, &own, sizeof(own), "engine.starts", &all_v);
+    if (status != SYMMEM_OK)
+        return status;
+    const standing *all = all_v;
+    status = compare(self, all);
+    *number_p = all[0].offered;
+    *watched_p = true;
+    for (int32_t r = 0; r < self->world_size; r++)
+        *watched_p = *watched_p && all[r].has_watch != 0;
+    free(all_v);
+    return status;
+}
+
+static symmem_status start_once(const symmem_kit_member *self, const symmem_exchange *exchange,
+                                uint64_t number) {
     symmem_kit_engine *engine = self->engine;
     if (engine->started)
         return SYMMEM_OK;
@@ -166,29 +205,23 @@ static symmem_status start_once(const symmem_kit_member *self, const symmem_exch
     if (status != SYMMEM_OK)
         return status;
     engine->started = true;
+    engine->start_number = number;
     engine->process = getpid();
     return together(self, exchange, start_task, engine, "engine.start");
 }
 
-/* What is kept with an engine that runs; again, if the exchange failed. */
-static symmem_status set_up(const symmem_kit_member *self, const symmem_exchange *exchange) {
+/* What is kept with an engine that runs; again, if the exchange failed. All ranks have a watch, or
+ * all ask for it. */
+static symmem_status set_up(const symmem_kit_member *self, const symmem_exchange *exchange,
+                            bool watched) {
     symmem_kit_engine *engine = self->engine;
     symmem_status status = SYMMEM_OK;
     if (engine->records == NULL)
         engine->records = calloc(SYMMEM_KIT_HEAPS, record_bytes(engine));
     if (engine->records == NULL)
         status = self->host->fail(self->host, SYMMEM_OUT_OF_MEMORY, ENOMEM, "join", "no memory");
-    /* All ranks ask for it, or none. */
-    const int32_t own = engine->watch != NULL;
-    int32_t all_have = 1;
-    void *all = NULL;
     status = exchange->agree(exchange, status, "engine.records");
-    if (status == SYMMEM_OK)
-        status = symmem_kit_gather(self->host, exchange, &own, sizeof(own), "engine.watch", &all);
-    for (int32_t r = 0; status == SYMMEM_OK && r < self->world_size; r++)
-        all_have = all_have && ((const int32_t *)all)[r];
-    free(all);
-    if (status != SYMMEM_OK || all_have)
+    if (status != SYMMEM_OK || watched)
         return status;
     symmem_kit_traffic_free(engine->watch);
     return symmem_kit_traffic_open(self->host, exchange, &engine->watch);
@@ -198,12 +231,16 @@ static symmem_status start_engine(const symmem_kit_member *self, const symmem_ex
                                   size_t heap_bytes) {
     const symmem_host *host = self->host;
     symmem_kit_engine *engine = self->engine;
+    uint64_t number = 0;
+    bool watched = false;
     if (!engine->started)
         engine->first_bytes = heap_bytes;
     symmem_status status =
         exchange->agree(exchange, check_engine(self, heap_bytes), "engine.thread");
     if (status == SYMMEM_OK)
-        status = start_once(self, exchange);
+        status = ask_standing(self, exchange, &number, &watched);
+    if (status == SYMMEM_OK)
+        status = start_once(self, exchange, number);
     if (status != SYMMEM_OK)
         return status;
     if (engine->start_error != NULL)
@@ -215,7 +252,7 @@ static symmem_status start_engine(const symmem_kit_member *self, const symmem_ex
                        "process for each rank",
                        engine->name, (int)engine->size, (int)self->world_size, engine->launcher);
     status = exchange->agree(exchange, status, "engine.world");
-    return status == SYMMEM_OK ? set_up(self, exchange) : status;
+    return status == SYMMEM_OK ? set_up(self, exchange, watched) : status;
 }
 
 /* --- heaps ------------------------------------------------------------------------------------ */

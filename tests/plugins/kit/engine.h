@@ -79,8 +79,9 @@ typedef struct symmem_kit_engine {
     size_t room;        /* for all heaps, on the rank that has the least; 0: not known */
     symmem_kit_traffic *watch; /* of the processes of all ranks, for this one's exit */
     const char *start_error;
-    int32_t rank, size; /* in the engine */
-    pid_t process;      /* that started it */
+    uint64_t start_number; /* the same on all ranks that started together; 0: none has */
+    int32_t rank, size;    /* in the engine */
+    pid_t process;         /* that started it */
     atomic_bool joining;
     bool started;
     atomic_bool broken; /* a start or a heap was given up halfway, or a rank has ended */

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "calls.h"
+#include "forked.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 #define MORE ((size_t)256 << 20) /* of a device, for what NVSHMEM keeps there itself */
@@ -119,7 +120,10 @@ static const char *start(symmem_kit_engine *self) {
     if (!enter())
         return "the context of its device is lost";
     on_exit(leave_out, NULL);
+    forked_look();
     const int error = start_by_id(self);
+    if (error == 0)
+        forked_guard();
     leave();
     unset_environment();
     snprintf(text, sizeof text, "nvshmemx_hostlib_init_attr answered %d", error);

@@ -37,6 +37,8 @@ static const symmem_host host = {
 
 static int peer_error; /* of rank 1's heap */
 static bool peer_has_none;
+static bool peer_is_new, peer_met_others; /* its engine was not started, or elsewhere */
+static const char *stage;                 /* the exchange's last */
 
 static symmem_status all_gather(const symmem_exchange *exchange, const void *in, size_t bytes,
                                 void *out) {
@@ -44,17 +46,20 @@ static symmem_status all_gather(const symmem_exchange *exchange, const void *in,
     (void)exchange;
     memcpy(out, in, bytes);
     memcpy(second, in, bytes);
-    if (bytes == sizeof(symmem_kit_place))
+    if (strcmp(stage, "engine.places") == 0)
         ((symmem_kit_place *)(void *)second)->error = peer_error;
-    if (bytes == sizeof(uint64_t) && peer_has_none)
+    if (strcmp(stage, "engine.numbers") == 0 && peer_has_none)
         memset(second, 0, bytes);
+    if (strcmp(stage, "engine.starts") == 0 && (peer_is_new || peer_met_others))
+        memset(second, peer_is_new ? 0 : 1, sizeof(uint64_t));
     return SYMMEM_OK;
 }
 
 static const char *fails_at; /* a step behind which the exchange fails, once */
 
-static symmem_status agree(const symmem_exchange *exchange, symmem_status own, const char *stage) {
+static symmem_status agree(const symmem_exchange *exchange, symmem_status own, const char *named) {
     (void)exchange;
+    stage = named;
     if (fails_at != NULL && strcmp(stage, fails_at) == 0) {
         fails_at = NULL;
         return SYMMEM_SYSTEM;
@@ -245,6 +250,31 @@ TEST("a world that differs from the launcher's is refused") {
     CU_ASSERT(strstr(message, "3 ranks, the context 2") != NULL);
     CU_ASSERT_EQUAL(made, 0);
     leave(member, NULL);
+}
+
+/* A rank may have been replaced by a new process, or both may come from jobs that differ. */
+TEST("engines that were not started together are told apart") {
+    static symmem_kit_engine engine;
+    symmem_memory heaps[2] = {{0}};
+    engine = new_engine();
+    void *first = open_member(&engine, 2), *second = open_member(&engine, 2);
+    peer_met_others = true;
+    CU_ASSERT_EQUAL(join(first, HEAP_BYTES, 5000, &heaps[0]), SYMMEM_BACKEND);
+    CU_ASSERT(starts == 0 && strstr(message, "of rank 1 was not started with this one") != NULL);
+    peer_met_others = false;
+    CU_ASSERT_EQUAL(join(first, HEAP_BYTES, 5000, &heaps[0]), SYMMEM_OK);
+    for (int i = 0; i < 2; i++) {
+        peer_is_new = i == 0;
+        peer_met_others = i == 1;
+        message[0] = '\0';
+        CU_ASSERT_EQUAL(join(second, HEAP_BYTES, 5000, &heaps[1]), SYMMEM_BACKEND);
+        CU_ASSERT(strstr(message, "of rank 1 was not started with this one") != NULL);
+    }
+    peer_met_others = false;
+    CU_ASSERT(starts == 1 && made == 1);
+    CU_ASSERT_EQUAL(join(second, HEAP_BYTES, 5000, &heaps[1]), SYMMEM_OK);
+    leave(first, &heaps[0]);
+    leave(second, &heaps[1]);
 }
 
 TEST("an engine that does not start says why, each time") {

@@ -48,6 +48,19 @@ TEST("kept ranks") {
              LAST "0 passed, 1 failed, 0 skipped\n");
 }
 
+/* An engine starts once in a process, with those of all ranks: who stays alone, or met others, is
+ * replaced. */
+TEST("kept ranks start together") {
+    for (int ranks = 2; ranks <= 4; ranks++) {
+        CU_ASSERT_EQUAL(run("--backend world --ranks %d --keep-ranks --no-color --repeat 2 "
+                            "--filter 'met.*' 2>&1",
+                            ranks),
+                        0);
+        CU_ASSERT(says_all((const char *const[]){" s): 3 meetings\n", " s): 4 meetings\n",
+                                                 LAST "12 passed, 0 failed, 0 skipped\n", NULL}));
+    }
+}
+
 /* The time that ends of ranks may take grows with all limits. An unrequested end is reported as
  * well. */
 TEST("ends of kept ranks") {
