@@ -50,17 +50,17 @@ static bool refuses(const char *directory, const char *name) {
 }
 
 /* Waits for a bind that is under way in the directory: the kernel makes the file before it connects
- * the file with its socket, and locks the directory until then. To remove a name takes that lock,
- * also if there is no such name. */
-static void await_bind(int folder, const char *prefix) {
-    (void)unlinkat(folder, prefix, 0);
+ * the file with its socket, and locks the directory until then. To give a file the name that it has
+ * takes that lock and changes nothing. */
+static void await_bind(int folder, const char *name) {
+    (void)renameat(folder, name, folder, name);
 }
 
 /* Whether the file's socket is dead. A new one is never taken for dead. */
-static bool is_dead(int folder, const char *directory, const char *prefix, const char *name) {
+static bool is_dead(int folder, const char *directory, const char *name) {
     if (!refuses(directory, name))
         return false;
-    await_bind(folder, prefix);
+    await_bind(folder, name);
     return refuses(directory, name);
 }
 
@@ -98,7 +98,7 @@ static bool may_go(int directory, const char *prefix, const char *name, sm_liven
 
 static void sweep_file(int folder, const char *directory, const char *prefix, const char *name,
                        sm_liveness *liveness) {
-    if (is_ours(folder, prefix, name) && is_dead(folder, directory, prefix, name) &&
+    if (is_ours(folder, prefix, name) && is_dead(folder, directory, name) &&
         may_go(folder, prefix, name, liveness))
         (void)unlinkat(folder, name, 0);
 }
