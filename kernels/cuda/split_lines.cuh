@@ -32,9 +32,42 @@ template <typename Visit> __device__ bool for_lanes(bool loading, Visit visit) {
 #endif
 }
 
-// Called by the first warp: a short round in the slot of the block's number.
+// Called by all lanes. All lines are loaded before the first of them is looked at.
 template <bool WIDE>
-__device__ bool swap_lines(const symmem_cuda_splits_args &args, split_state *state, uint32_t flag) {
+__device__ bool have_all_come(const char *here, const symmem_cuda_splits_args &args, uint32_t lane,
+                              uint32_t flag) {
+    bool full = true;
+    converge<WIDE>();
+#pragma unroll 4
+    for (uint32_t source = 0; source + 1 < static_cast<uint32_t>(args.job.ranks); source++)
+        full &= load_pair<WIDE>(here + source * args.rounds.source_bytes, true, lane, flag).full;
+    return __all_sync(~0u, full);
+}
+
+template <bool WIDE>
+__device__ void keep_tables(const symmem_cuda_splits_args &args, split_state *state,
+                            const char *here, uint32_t lane, uint32_t flag) {
+    const symmem_cuda_splits_job &job = args.job;
+    const uint32_t words = split_table_words(job), unit = unit_of(lane, 0);
+    for (int32_t rank = 0; rank < job.ranks; rank++) {
+        if (rank == job.rank)
+            continue;
+        const char *from = here + source_index(rank, job.rank) * args.rounds.source_bytes;
+        const symmem_cuda_unit found =
+            unit_in<WIDE>(load_pair<WIDE>(from, true, lane, flag), 0, lane);
+        uint64_t *to = state->words + static_cast<uint32_t>(rank) * words + 2 * unit;
+        if (has_unit(true, lane, 0) && unit < (words + 1) / 2) {
+            to[0] = found.low;
+            to[1] = found.high;
+        }
+    }
+}
+
+// Called by the first warp: a short round in the slot of the block's number. Clocks are slow to
+// read, so a warp that does not wait long reads none.
+template <bool WIDE>
+__device__ bool swap_lines(const symmem_cuda_splits_args &args, split_state *state, uint32_t flag,
+                           uint64_t start_ns) {
     const symmem_cuda_splits_job &job = args.job;
     const uint32_t words = split_table_words(job), units = (words + 1) / 2;
     (void)for_lanes(false, [&](uint32_t lane) {
@@ -52,39 +85,30 @@ __device__ bool swap_lines(const symmem_cuda_splits_args &args, split_state *sta
                                  lines, true, lane);
         return true;
     });
-    uint64_t start_ns = 0;
     return for_lanes(true, [&](uint32_t lane) {
         const char *here = static_cast<const char *>(args.signal.signals[job.rank]) +
                            warp_slot(args.rounds, blockIdx.x, lane, flag);
-        start_ns = await_lines<WIDE>(args.signal, here, args.rounds.source_bytes, lane, flag, true,
-                                     start_ns, &state->result);
-        if (start_ns == 0)
+        bool came = false;
+        for (int look = 0; look < LOOKS_BETWEEN_CHECKS && !came; look++)
+            came = have_all_come<WIDE>(here, args, lane, flag);
+        if (!came && await_lines<WIDE>(args.signal, here, args.rounds.source_bytes, lane, flag,
+                                       true, start_ns, &state->result) == 0)
             return false;
-        const uint32_t unit = unit_of(lane, 0);
-        for (int32_t rank = 0; rank < job.ranks; rank++) {
-            if (rank == job.rank)
-                continue;
-            const char *from = here + source_index(rank, job.rank) * args.rounds.source_bytes;
-            const symmem_cuda_unit found =
-                unit_in<WIDE>(load_pair<WIDE>(from, true, lane, flag), 0, lane);
-            uint64_t *to = state->words + static_cast<uint32_t>(rank) * words + 2 * unit;
-            if (has_unit(true, lane, 0) && unit < units) {
-                to[0] = found.low;
-                to[1] = found.high;
-            }
-        }
+        keep_tables<WIDE>(args, state, here, lane, flag);
         return true;
     });
 }
 
-// What a peer had written before its lines is read next. The lines say that it is there, and an
-// acquire that it is not read before.
-__device__ void acquire_lines(const symmem_cuda_splits_args &args, uint32_t flag) {
+// Called by all threads before they read what peers had written before their lines. The lines say
+// that it is there, and an acquire that it is not read before.
+__device__ void acquire_lines(const symmem_cuda_splits_args &args, const split_state *state) {
     const char *here = static_cast<const char *>(args.signal.signals[args.job.rank]) +
-                       warp_slot(args.rounds, blockIdx.x, 0, flag);
-    for (uint32_t source = 0; source + 1 < static_cast<uint32_t>(args.job.ranks); source++)
+                       warp_slot(args.rounds, blockIdx.x, 0, state->table_flag);
+    const uint32_t sources = static_cast<uint32_t>(args.job.ranks) - 1;
+    for (uint32_t source = threadIdx.x; source < sources; source += blockDim.x)
         (void)load_acquire(
             reinterpret_cast<const uint32_t *>(here + source * args.rounds.source_bytes));
+    __syncthreads();
 }
 
 // --- parts -----------------------------------------------------------------------------
@@ -222,11 +246,11 @@ __device__ void push_parts(const symmem_cuda_splits_args &args, split_state *sta
 __device__ bool await_part(const symmem_cuda_splits_args &args, split_state *state, int32_t from,
                            const awaited &lines) {
     while (true) {
-        const bool checking =
-            is_first_lane() && is_block_check_due(args.signal, lines.start_ns, &state->result);
         for (int look = 0; look < LOOKS_BETWEEN_CHECKS; look++)
             if (have_come<true>(lines, 0))
                 return true;
+        const bool checking =
+            is_first_lane() && is_block_check_due(args.signal, lines.start_ns, &state->result);
         int32_t failed_rank = -1;
         const uint32_t code = wait_failure_code(args.signal, from, checking, lines.start_ns,
                                                 &state->result, &failed_rank);
@@ -249,10 +273,13 @@ __device__ bool take_part(const symmem_cuda_splits_args &args, split_state *stat
     return for_own_lines(
         args, state, from, own, true,
         [&](const char *lines, uint32_t base, uint32_t units, uint32_t lane, uint32_t flag) {
-            if (!await_part(args, state, static_cast<int32_t>(from),
-                            {lines, 0, lane, flag, false, start_ns}))
-                return false;
-            const line_pair found = load_pair<true>(lines, false, lane, flag);
+            line_pair found = load_pair<true>(lines, false, lane, flag);
+            if (!__all_sync(~0u, found.full)) {
+                if (!await_part(args, state, static_cast<int32_t>(from),
+                                {lines, 0, lane, flag, false, start_ns}))
+                    return false;
+                found = load_pair<true>(lines, false, lane, flag);
+            }
             for (uint32_t part = 0; part < 2; part++) {
                 const uint32_t unit = base + unit_of(lane, part);
                 if (has_unit(false, lane, part) && unit < units)
@@ -288,13 +315,11 @@ __device__ bool take_parts(const symmem_cuda_splits_args &args, split_state *sta
 
 // --- both --------------------------------------------------------------------------------
 
-__device__ bool swap_tables(const symmem_cuda_splits_args &args, split_state *state) {
+__device__ bool swap_tables(const symmem_cuda_splits_args &args, split_state *state,
+                            uint64_t start_ns) {
     const uint32_t flag = state->table_flag;
-    const bool came =
-        state->wide ? swap_lines<true>(args, state, flag) : swap_lines<false>(args, state, flag);
-    if (came && is_first_lane())
-        acquire_lines(args, flag);
-    __syncwarp();
+    const bool came = state->wide ? swap_lines<true>(args, state, flag, start_ns)
+                                  : swap_lines<false>(args, state, flag, start_ns);
     if (came && threadIdx.x == 0)
         *round_word(args, blockIdx.x) = flag;
     return came;
@@ -314,7 +339,7 @@ __device__ bool exchange_by_lines(const symmem_cuda_splits_args &args, split_sta
     if (came)
         push_parts(args, state);
     if (came && threadIdx.x / LANES == 0)
-        came = swap_tables(args, state);
+        came = swap_tables(args, state, start_ns);
     if (__syncthreads_and(came))
         return true;
     if (threadIdx.x == 0)

@@ -2,9 +2,9 @@
 // All-to-alls whose splits lie in memory (splits.h), in one kernel. Each block reads this rank's
 // splits, shows the table of its parts to the blocks of its number on the other ranks and gets
 // theirs, by LL lines or through the signal state and a barrier. So every block knows all parts of
-// all ranks, checks them, and finds the same result on every rank. Parts that fit have come by lines
-// with the tables (split_lines.cuh). The others its warps fetch from the peers' buffers, and then a
-// barrier of each block ends the operation.
+// all ranks, checks them, and finds the same result on every rank. Parts that fit have come by
+// lines with the tables (split_lines.cuh). The others its warps fetch from the peers' buffers, and
+// then a barrier of each block ends the operation.
 //
 // Tables that do not fit take some experts at a time, in one block: once to check, and once more to
 // move. Channels without room for a table have their split table for that, one expert at a time.
@@ -202,7 +202,8 @@ __device__ split_verdict find_wrong(const symmem_cuda_splits_job &job, split_sta
     const uint32_t words = split_table_words(job);
     for (uint32_t r = threadIdx.x; r < static_cast<uint32_t>(job.ranks); r += blockDim.x) {
         uint64_t *header = state->words + r * words;
-        const uint64_t end = place_parts(job, state, static_cast<int32_t>(r), nullptr);
+        uint64_t *place = r == static_cast<uint32_t>(job.rank) ? state->place : nullptr;
+        const uint64_t end = place_parts(job, state, static_cast<int32_t>(r), place);
         if (header[0] == SYMMEM_CUDA_SPLIT_OK && end > header[3]) {
             header[0] = SYMMEM_CUDA_SPLIT_OUT;
             header[1] = header[3];
@@ -300,9 +301,8 @@ __device__ bool move_all(const symmem_cuda_splits_args &args, split_state *state
                          uint64_t start_ns) {
     const bool by_lines = args.way == SYMMEM_CUDA_SPLIT_LINES;
     const bool all = by_lines && note_pairs(args, state);
-    if (threadIdx.x == 0)
-        (void)place_parts(args.job, state, args.job.rank, state->place);
-    __syncthreads();
+    if (by_lines && !all)
+        acquire_lines(args, state);
     move_parts(args, state);
     return (!by_lines || take_parts(args, state, start_ns)) && !all;
 }
