@@ -47,10 +47,16 @@ void symmem_kit_traffic_watch(symmem_kit_traffic *traffic, int32_t rank, int pid
     traffic->to[rank].pidfd = pidfd;
 }
 
-void symmem_kit_traffic_free(symmem_kit_traffic *traffic) {
-    for (int32_t r = 0; traffic != NULL && r < traffic->ranks; r++)
+void symmem_kit_traffic_unwatch(symmem_kit_traffic *traffic) {
+    for (int32_t r = 0; traffic != NULL && r < traffic->ranks; r++) {
         if (traffic->to[r].pidfd > 0)
             close(traffic->to[r].pidfd);
+        traffic->to[r].pidfd = 0;
+    }
+}
+
+void symmem_kit_traffic_free(symmem_kit_traffic *traffic) {
+    symmem_kit_traffic_unwatch(traffic);
     free(traffic);
 }
 

@@ -33,6 +33,8 @@ symmem_status symmem_kit_traffic_open(const symmem_host *host, const symmem_exch
 symmem_kit_traffic *symmem_kit_traffic_new(int32_t ranks);
 /* Watches the rank's process by a descriptor of pidfd_open, which is the traffic's from then on. */
 void symmem_kit_traffic_watch(symmem_kit_traffic *traffic, int32_t rank, int pidfd);
+/* What is under way is counted on, and no rank watched any more. */
+void symmem_kit_traffic_unwatch(symmem_kit_traffic *traffic);
 void symmem_kit_traffic_free(symmem_kit_traffic *traffic);
 /* Something was begun whose end the engine tells, and it has ended. */
 void symmem_kit_traffic_begin(symmem_kit_traffic *traffic, int32_t rank);

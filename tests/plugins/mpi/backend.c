@@ -147,6 +147,11 @@ static int flush_window(void *window_v, const int32_t *ranks, int count) {
     return error;
 }
 
+/* In a call that waits for all ranks each moves what others want of it. */
+static void meet(void) {
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
 /* All ranks free their windows in one order. */
 static void end(const symmem_kit_engine *engine) {
     int ended = 0;
@@ -175,6 +180,7 @@ static symmem_kit_engine mpi = {.name = "MPI",
                                 .record_bytes = sizeof(window),
                                 .start = start,
                                 .make_heap = make_window,
+                                .meet = meet,
                                 .end = end,
                                 .flush = flush_window,
                                 .explain = explain,
