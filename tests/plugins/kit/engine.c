@@ -131,7 +131,7 @@ static symmem_status check_engine(const symmem_kit_member *self, size_t heap_byt
 
 static size_t record_bytes(const symmem_kit_engine *engine) {
     const size_t bytes = engine->record_bytes + (size_t)engine->size * sizeof(symmem_kit_place) +
-                         alignof(max_align_t);
+                         symmem_kit_traffic_bytes(engine->size) + alignof(max_align_t);
     return bytes / alignof(max_align_t) * alignof(max_align_t);
 }
 
@@ -233,6 +233,7 @@ static symmem_status set_up(const symmem_kit_member *self, const symmem_exchange
     if (status != SYMMEM_OK || watched)
         return status;
     symmem_kit_traffic_free(engine->watch);
+    engine->watch = NULL;
     return symmem_kit_traffic_open(self->host, exchange, &engine->watch);
 }
 
@@ -334,6 +335,7 @@ static symmem_kit_heap *new_heap(symmem_kit_engine *engine, size_t bytes) {
     char *record = engine->records + (size_t)number * record_bytes(engine);
     symmem_kit_heap *made = (symmem_kit_heap *)(void *)record;
     made->places = (symmem_kit_place *)(void *)(record + engine->record_bytes);
+    made->traffic = (symmem_kit_traffic *)(void *)(made->places + engine->size);
     made->number = number;
     made->engine = engine;
     made->bytes = bytes;
@@ -434,11 +436,13 @@ static symmem_status open_with_all(symmem_kit_member *self, const symmem_exchang
         status = get_heap(self, exchange, heap_bytes + SYMMEM_ALIGNMENT);
     if (status != SYMMEM_OK)
         return status;
-    status = symmem_kit_traffic_open(self->host, exchange, &self->traffic);
+    symmem_kit_traffic *traffic = self->heap->traffic;
+    status = symmem_kit_traffic_open(self->host, exchange, &traffic);
     if (status != SYMMEM_OK) {
         symmem_kit_world_close(self, heap);
         return status;
     }
+    self->traffic = traffic;
     *heap = (symmem_memory){.ptr = self->heap->base + self->heap->places[self->rank].shift,
                             .bytes = heap_bytes,
                             .device = -1};

@@ -37,7 +37,8 @@ typedef struct symmem_kit_heap {
     int32_t number; /* from 0 in the order in which they were made, which all ranks share */
     int error;      /* of the engine's last call for it that all ranks took part in */
     bool used;      /* by a context */
-    symmem_kit_traffic *late; /* of a context that has ended, with something under way; or NULL */
+    symmem_kit_traffic *traffic; /* of its context */
+    bool late;                   /* that context has ended, with something under way */
     symmem_kit_place *places; /* by ranks of the context; a flush that was given up may need them */
 } symmem_kit_heap;
 

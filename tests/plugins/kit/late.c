@@ -29,32 +29,27 @@ void symmem_kit_leave_heap(symmem_kit_member *self) {
         heap->used = !is_complete(self);
     if (symmem_kit_traffic_has_lost(self->traffic))
         engine->broken = true;
-    heap->late = NULL;
-    if (heap->used && !engine->broken && engine->meet != NULL) {
-        symmem_kit_traffic_unwatch(self->traffic);
-        heap->late = self->traffic;
-    } else {
-        if (engine->forget != NULL)
-            engine->forget(self->traffic);
-        symmem_kit_traffic_free(self->traffic);
-    }
+    heap->late = heap->used && !engine->broken && engine->meet != NULL;
+    symmem_kit_traffic_unwatch(self->traffic);
+    if (!heap->late && engine->forget != NULL && self->traffic != NULL)
+        engine->forget(self->traffic);
     self->heap = NULL;
     self->traffic = NULL;
 }
 
 bool symmem_kit_has_late(const symmem_kit_engine *engine) {
     for (const symmem_kit_heap *heap = engine->heaps; heap != NULL; heap = heap->next)
-        if (heap->late != NULL)
+        if (heap->late)
             return true;
     return false;
 }
 
 void symmem_kit_settle(symmem_kit_member *self) {
     for (symmem_kit_heap *heap = self->engine->heaps; heap != NULL; heap = heap->next) {
-        if (heap->late == NULL)
+        if (!heap->late)
             continue;
         self->heap = heap;
-        self->traffic = heap->late;
+        self->traffic = heap->traffic;
         symmem_kit_leave_heap(self);
     }
 }

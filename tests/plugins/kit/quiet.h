@@ -26,9 +26,11 @@ typedef struct symmem_kit_quiet {
 } symmem_kit_quiet;
 
 /* Of an engine's ranks; those of this host are watched, so that the end of one is known whatever
- * call finds it. OK on all ranks or on none. */
+ * call finds it. OK on all ranks or on none. *traffic_p is NULL, or memory of the caller's for it.
+ */
 symmem_status symmem_kit_traffic_open(const symmem_host *host, const symmem_exchange *exchange,
                                       symmem_kit_traffic **traffic_p);
+size_t symmem_kit_traffic_bytes(int32_t ranks);
 /* The same without watching; NULL without memory. */
 symmem_kit_traffic *symmem_kit_traffic_new(int32_t ranks);
 /* Watches the rank's process by a descriptor of pidfd_open, which is the traffic's from then on. */
