@@ -277,20 +277,19 @@ static void run_blocks(const call &c, const symmem_cuda_job &job, bool plain) {
         warp_launch(WARP_COLLECTIVE, c.blocks, warps, &general);
 }
 
-// With one warp or two that push, one that takes, and the one that announces. Peers need not have
-// the same number.
+// With one thread or two beside the one that tells, which peers need not have alike.
 static void run_chunks(const call &c, const symmem_cuda_job &job, bool plain) {
     const symmem_cuda_ll_args args = lines_args(c, job);
     const symmem_cuda_collective_args general = general_args(c, job, SYMMEM_CUDA_CHUNKS);
     if (is_move(c)) {
         const symmem_cuda_moves_args moves = moves_args(c, job);
         const void *given = &moves;
-        warp_launch(plain ? WARP_CHUNKED_MOVES : WARP_BYTES, c.blocks, plain ? 4 : 3,
+        warp_launch(plain ? WARP_CHUNKED_MOVES : WARP_BYTES, c.blocks, plain ? 3 : 2,
                     plain ? given : &general);
     } else if (plain)
-        warp_launch(WARP_CHUNKS, c.blocks, 4, &args);
+        warp_launch(WARP_CHUNKS, c.blocks, 3, &args);
     else
-        warp_launch(WARP_COLLECTIVE, c.blocks, 3, &general);
+        warp_launch(WARP_COLLECTIVE, c.blocks, 2, &general);
 }
 
 static void run(const call &c, bool plain) {
