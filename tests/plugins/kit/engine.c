@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "collective.h"
+#include "late.h"
 #include "wait.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -18,7 +19,6 @@
 #define NS_PER_MS UINT64_C(1000000)
 #define EXIT_MS 10000u     /* for the engine's end, which waits for all ranks */
 #define LOST_EXIT_MS 5000u /* the same when a rank has ended */
-#define CLOSE_MS 1000u     /* for words that are under way */
 
 symmem_status symmem_kit_engine_fail(const symmem_kit_member *self, const char *operation,
                                      const char *step, int error) {
@@ -131,7 +131,7 @@ static symmem_status check_engine(const symmem_kit_member *self, size_t heap_byt
 
 static size_t record_bytes(const symmem_kit_engine *engine) {
     const size_t bytes = engine->record_bytes + (size_t)engine->size * sizeof(symmem_kit_place) +
-                         alignof(max_align_t);
+                         symmem_kit_traffic_bytes(engine->size) + alignof(max_align_t);
     return bytes / alignof(max_align_t) * alignof(max_align_t);
 }
 
@@ -159,8 +159,15 @@ static symmem_status prepare(const symmem_kit_member *self, const symmem_exchang
 typedef struct standing {
     uint64_t start;   /* which one it was; 0: none yet */
     uint64_t offered; /* for the next: rank 0's counts */
-    int64_t has_watch;
+    int64_t has_watch, has_late;
 } standing;
+
+/* The same of all ranks together. */
+typedef struct joint {
+    uint64_t number; /* of the next start */
+    bool watched;    /* on all ranks */
+    bool late;       /* on some rank */
+} joint;
 
 /* Calls that wait for all ranks would never return. All ranks find the same. */
 static symmem_status compare(const symmem_kit_member *self, const standing *all) {
@@ -173,11 +180,12 @@ static symmem_status compare(const symmem_kit_member *self, const standing *all)
 }
 
 static symmem_status ask_standing(const symmem_kit_member *self, const symmem_exchange *exchange,
-                                  uint64_t *number_p, bool *watched_p) {
+                                  joint *joint_p) {
     const symmem_kit_engine *engine = self->engine;
     const standing own = {.start = engine->start_number,
                           .offered = (symmem_kit_now_ns() ^ (uint64_t)getpid() << 40) | 1,
-                          .has_watch = engine->watch != NULL};
+                          .has_watch = engine->watch != NULL,
+                          .has_late = symmem_kit_has_late(engine)};
     void *all_v = NULL;
     symmem_status status =
         symmem_kit_gather(self->host, exchange, &own, sizeof(own), "engine.starts", &all_v);
@@ -185,10 +193,11 @@ static symmem_status ask_standing(const symmem_kit_member *self, const symmem_ex
         return status;
     const standing *all = all_v;
     status = compare(self, all);
-    *number_p = all[0].offered;
-    *watched_p = true;
-    for (int32_t r = 0; r < self->world_size; r++)
-        *watched_p = *watched_p && all[r].has_watch != 0;
+    *joint_p = (joint){.number = all[0].offered, .watched = true};
+    for (int32_t r = 0; r < self->world_size; r++) {
+        joint_p->watched = joint_p->watched && all[r].has_watch != 0;
+        joint_p->late = joint_p->late || all[r].has_late != 0;
+    }
     free(all_v);
     return status;
 }
@@ -224,23 +233,36 @@ static symmem_status set_up(const symmem_kit_member *self, const symmem_exchange
     if (status != SYMMEM_OK || watched)
         return status;
     symmem_kit_traffic_free(engine->watch);
+    engine->watch = NULL;
     return symmem_kit_traffic_open(self->host, exchange, &engine->watch);
 }
 
-static symmem_status start_engine(const symmem_kit_member *self, const symmem_exchange *exchange,
+static void meet_task(void *engine_v) {
+    const symmem_kit_engine *engine = engine_v;
+    engine->meet();
+}
+
+/* What was late for a peer that made no call any more is there when all ranks have met. */
+static symmem_status settle(symmem_kit_member *self, const symmem_exchange *exchange) {
+    symmem_status status = together(self, exchange, meet_task, self->engine, "engine.meet");
+    if (status == SYMMEM_OK)
+        symmem_kit_settle(self);
+    return status;
+}
+
+static symmem_status start_engine(symmem_kit_member *self, const symmem_exchange *exchange,
                                   size_t heap_bytes) {
     const symmem_host *host = self->host;
     symmem_kit_engine *engine = self->engine;
-    uint64_t number = 0;
-    bool watched = false;
+    joint all = {0};
     if (!engine->started)
         engine->first_bytes = heap_bytes;
     symmem_status status =
         exchange->agree(exchange, check_engine(self, heap_bytes), "engine.thread");
     if (status == SYMMEM_OK)
-        status = ask_standing(self, exchange, &number, &watched);
+        status = ask_standing(self, exchange, &all);
     if (status == SYMMEM_OK)
-        status = start_once(self, exchange, number);
+        status = start_once(self, exchange, all.number);
     if (status != SYMMEM_OK)
         return status;
     if (engine->start_error != NULL)
@@ -252,7 +274,9 @@ static symmem_status start_engine(const symmem_kit_member *self, const symmem_ex
                        "process for each rank",
                        engine->name, (int)engine->size, (int)self->world_size, engine->launcher);
     status = exchange->agree(exchange, status, "engine.world");
-    return status == SYMMEM_OK ? set_up(self, exchange, watched) : status;
+    if (status == SYMMEM_OK)
+        status = set_up(self, exchange, all.watched);
+    return status == SYMMEM_OK && all.late ? settle(self, exchange) : status;
 }
 
 /* --- heaps ------------------------------------------------------------------------------------ */
@@ -311,6 +335,7 @@ static symmem_kit_heap *new_heap(symmem_kit_engine *engine, size_t bytes) {
     char *record = engine->records + (size_t)number * record_bytes(engine);
     symmem_kit_heap *made = (symmem_kit_heap *)(void *)record;
     made->places = (symmem_kit_place *)(void *)(record + engine->record_bytes);
+    made->traffic = (symmem_kit_traffic *)(void *)(made->places + engine->size);
     made->number = number;
     made->engine = engine;
     made->bytes = bytes;
@@ -388,42 +413,12 @@ static symmem_status get_heap(symmem_kit_member *self, const symmem_exchange *ex
 
 /* --- world ------------------------------------------------------------------------------------ */
 
-static symmem_status say_nothing(const symmem_host *host, symmem_status status, int system_errno,
-                                 const char *operation, const char *format, ...) {
-    (void)host, (void)system_errno, (void)operation, (void)format;
-    return status;
-}
-
-/* Whether nothing of what this rank did with the heap is under way. */
-static bool is_complete(symmem_kit_member *self) {
-    static const symmem_host silent = {.size = sizeof(symmem_host), .fail = say_nothing};
-    const symmem_exec exec = {.timeout_ms = CLOSE_MS};
-    const symmem_kit_quiet quiet = {&self->engine->helper, self->engine->flush, self->heap,
-                                    self->engine->progress, self};
-    int error;
-    return self->traffic == NULL ||
-           symmem_kit_quiet_run(&quiet, self->traffic, &silent, NULL, &exec, &error) == SYMMEM_OK;
-}
-
-/* Peers may write to the heap still, and this rank to theirs. So it serves another context when
- * each rank has come to this, with nothing under way; else never again. */
 void symmem_kit_world_close(void *instance, symmem_memory *heap) {
     symmem_kit_member *self = instance;
-    if (self->heap == NULL) {
+    if (self->heap == NULL)
         free(heap->ptr);
-        return;
-    }
-    if (symmem_kit_traffic_sees_end(self->traffic))
-        self->engine->broken = true;
     else
-        self->heap->used = !is_complete(self);
-    if (symmem_kit_traffic_has_lost(self->traffic))
-        self->engine->broken = true;
-    self->heap = NULL;
-    if (self->engine->forget != NULL)
-        self->engine->forget(self->traffic);
-    symmem_kit_traffic_free(self->traffic);
-    self->traffic = NULL;
+        symmem_kit_leave_heap(self);
 }
 
 static symmem_status open_alone(const symmem_kit_member *self, size_t bytes, symmem_memory *heap) {
@@ -441,11 +436,13 @@ static symmem_status open_with_all(symmem_kit_member *self, const symmem_exchang
         status = get_heap(self, exchange, heap_bytes + SYMMEM_ALIGNMENT);
     if (status != SYMMEM_OK)
         return status;
-    status = symmem_kit_traffic_open(self->host, exchange, &self->traffic);
+    symmem_kit_traffic *traffic = self->heap->traffic;
+    status = symmem_kit_traffic_open(self->host, exchange, &traffic);
     if (status != SYMMEM_OK) {
         symmem_kit_world_close(self, heap);
         return status;
     }
+    self->traffic = traffic;
     *heap = (symmem_memory){.ptr = self->heap->base + self->heap->places[self->rank].shift,
                             .bytes = heap_bytes,
                             .device = -1};

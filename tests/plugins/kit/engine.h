@@ -37,6 +37,8 @@ typedef struct symmem_kit_heap {
     int32_t number; /* from 0 in the order in which they were made, which all ranks share */
     int error;      /* of the engine's last call for it that all ranks took part in */
     bool used;      /* by a context */
+    symmem_kit_traffic *traffic; /* of its context */
+    bool late;                   /* that context has ended, with something under way */
     symmem_kit_place *places; /* by ranks of the context; a flush that was given up may need them */
 } symmem_kit_heap;
 
@@ -63,6 +65,8 @@ typedef struct symmem_kit_engine {
     const char *(*start)(struct symmem_kit_engine *engine);
     /* Fills heap->base. 0, SYMMEM_KIT_FULL, or an error of the engine's. */
     int (*make_heap)(symmem_kit_heap *heap);
+    /* Optional, for an engine that moves bytes in calls only: waits for all ranks, moving them. */
+    void (*meet)(void);
     /* At the process's exit. If it is broken not all ranks come. */
     void (*end)(const struct symmem_kit_engine *engine);
 

@@ -36,8 +36,12 @@ typedef struct flush {
     int32_t ranks[];
 } flush;
 
+size_t symmem_kit_traffic_bytes(int32_t ranks) {
+    return sizeof(symmem_kit_traffic) + (size_t)ranks * sizeof(((symmem_kit_traffic *)NULL)->to[0]);
+}
+
 symmem_kit_traffic *symmem_kit_traffic_new(int32_t ranks) {
-    symmem_kit_traffic *made = calloc(1, sizeof(*made) + (size_t)ranks * sizeof(*made->to));
+    symmem_kit_traffic *made = calloc(1, symmem_kit_traffic_bytes(ranks));
     if (made != NULL)
         made->ranks = ranks;
     return made;
@@ -47,10 +51,16 @@ void symmem_kit_traffic_watch(symmem_kit_traffic *traffic, int32_t rank, int pid
     traffic->to[rank].pidfd = pidfd;
 }
 
-void symmem_kit_traffic_free(symmem_kit_traffic *traffic) {
-    for (int32_t r = 0; traffic != NULL && r < traffic->ranks; r++)
+void symmem_kit_traffic_unwatch(symmem_kit_traffic *traffic) {
+    for (int32_t r = 0; traffic != NULL && r < traffic->ranks; r++) {
         if (traffic->to[r].pidfd > 0)
             close(traffic->to[r].pidfd);
+        traffic->to[r].pidfd = 0;
+    }
+}
+
+void symmem_kit_traffic_free(symmem_kit_traffic *traffic) {
+    symmem_kit_traffic_unwatch(traffic);
     free(traffic);
 }
 
@@ -80,10 +90,14 @@ symmem_status symmem_kit_traffic_open(const symmem_host *host, const symmem_exch
     process own;
     void *all_v = NULL;
     describe_self(&own);
-    *traffic_p = symmem_kit_traffic_new(exchange->world_size);
+    symmem_kit_traffic *given = *traffic_p;
     symmem_status status = SYMMEM_OK;
-    if (*traffic_p == NULL)
+    if (given != NULL) {
+        memset(given, 0, symmem_kit_traffic_bytes(exchange->world_size));
+        given->ranks = exchange->world_size;
+    } else if ((*traffic_p = symmem_kit_traffic_new(exchange->world_size)) == NULL) {
         status = host->fail(host, SYMMEM_OUT_OF_MEMORY, ENOMEM, "join", "no memory");
+    }
     status = exchange->agree(exchange, status, "kit.traffic");
     if (status == SYMMEM_OK)
         status = symmem_kit_gather(host, exchange, &own, sizeof(own), "kit.processes", &all_v);
@@ -99,8 +113,10 @@ symmem_status symmem_kit_traffic_open(const symmem_host *host, const symmem_exch
     free(all_v);
     if (status == SYMMEM_OK)
         return status;
-    symmem_kit_traffic_free(*traffic_p);
-    *traffic_p = NULL;
+    symmem_kit_traffic_unwatch(*traffic_p);
+    if (given == NULL)
+        free(*traffic_p);
+    *traffic_p = given;
     return status;
 }
 

@@ -26,13 +26,17 @@ typedef struct symmem_kit_quiet {
 } symmem_kit_quiet;
 
 /* Of an engine's ranks; those of this host are watched, so that the end of one is known whatever
- * call finds it. OK on all ranks or on none. */
+ * call finds it. OK on all ranks or on none. *traffic_p is NULL, or memory of the caller's for it.
+ */
 symmem_status symmem_kit_traffic_open(const symmem_host *host, const symmem_exchange *exchange,
                                       symmem_kit_traffic **traffic_p);
+size_t symmem_kit_traffic_bytes(int32_t ranks);
 /* The same without watching; NULL without memory. */
 symmem_kit_traffic *symmem_kit_traffic_new(int32_t ranks);
 /* Watches the rank's process by a descriptor of pidfd_open, which is the traffic's from then on. */
 void symmem_kit_traffic_watch(symmem_kit_traffic *traffic, int32_t rank, int pidfd);
+/* What is under way is counted on, and no rank watched any more. */
+void symmem_kit_traffic_unwatch(symmem_kit_traffic *traffic);
 void symmem_kit_traffic_free(symmem_kit_traffic *traffic);
 /* Something was begun whose end the engine tells, and it has ended. */
 void symmem_kit_traffic_begin(symmem_kit_traffic *traffic, int32_t rank);

@@ -106,7 +106,7 @@ static void explain(int error, char *text, size_t capacity) {
 }
 
 static const char *start(symmem_kit_engine *engine) {
-    static char text[MPI_MAX_ERROR_STRING];
+    static char text[64];
     int ended = 0, provided = 0, started = 0;
     make_spare();
     MPI_Finalized(&ended);
@@ -116,8 +116,8 @@ static const char *start(symmem_kit_engine *engine) {
     is_programs = started;
     const int error = started ? MPI_Query_thread(&provided)
                               : MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided);
-    if (error != MPI_SUCCESS) {
-        explain(error, text, sizeof text);
+    if (error != MPI_SUCCESS) { /* MPI explains none before it has started */
+        snprintf(text, sizeof text, "MPI_Init_thread: error %d", error);
         return text;
     }
     MPI_Comm_rank(MPI_COMM_WORLD, &engine->rank);
@@ -145,6 +145,11 @@ static int flush_window(void *window_v, const int32_t *ranks, int count) {
     for (int i = 0; i < count && error == MPI_SUCCESS; i++)
         error = MPI_Win_flush(own->heap.places[ranks[i]].rank, own->mpi);
     return error;
+}
+
+/* In a call that waits for all ranks each moves what others want of it. */
+static void meet(void) {
+    MPI_Barrier(MPI_COMM_WORLD);
 }
 
 /* All ranks free their windows in one order. */
@@ -175,6 +180,7 @@ static symmem_kit_engine mpi = {.name = "MPI",
                                 .record_bytes = sizeof(window),
                                 .start = start,
                                 .make_heap = make_window,
+                                .meet = meet,
                                 .end = end,
                                 .flush = flush_window,
                                 .explain = explain,

@@ -209,6 +209,35 @@ TEST("an engine starts once, and its heaps serve one context after another") {
     leave(first, &heaps[1]);
 }
 
+static symmem_kit_traffic *late; /* that a word is under way in, which ends when all ranks meet */
+static int meetings;
+static bool still_late;
+
+static void meet(void) {
+    meetings++;
+    if (!still_late)
+        symmem_kit_traffic_end(late, 1);
+}
+
+TEST("what is late when a context ends is waited for when all ranks come to the next") {
+    static symmem_kit_engine engine;
+    symmem_memory heaps[3] = {{0}};
+    engine = new_engine();
+    engine.meet = meet;
+    meetings = 0;
+    for (int i = 0; i < 3; i++) {
+        still_late = i == 1; /* so the second context has another heap */
+        symmem_kit_member *member = open_member(&engine, 2);
+        CU_ASSERT_EQUAL(join(member, HEAP_BYTES, 5000, &heaps[i]), SYMMEM_OK);
+        CU_ASSERT(meetings == i && forgotten == (i == 2) && made == (i == 0 ? 1 : 2));
+        late = member->traffic;
+        if (i < 2)
+            symmem_kit_traffic_begin(late, 1);
+        leave(member, &heaps[i]);
+    }
+    CU_ASSERT(heaps[1].ptr != heaps[0].ptr && heaps[2].ptr == heaps[1].ptr);
+}
+
 TEST("an exchange that fails is no failure of the engine's") {
     static const char *const steps[] = {"engine.thread", "engine.prepare", "engine.start",
                                         "engine.world",  "engine.records", "kit.traffic",
