@@ -31,11 +31,11 @@ uint8_t type_code(const at::Tensor &tensor) {
 
 } // namespace
 
-View::View(const at::Tensor &tensor, const char *name, Elements elements) {
+View::View(const at::Tensor &tensor, const char *name, Elements elements, Layout layout) {
     TORCH_CHECK(tensor.device().is_cpu(), name,
                 " must be a CPU tensor, for so is the symmetric memory (got ", tensor.device(),
                 ")");
-    TORCH_CHECK(tensor.is_contiguous(), name, " must be contiguous");
+    TORCH_CHECK(layout == Layout::strided || tensor.is_contiguous(), name, " must be contiguous");
     TORCH_CHECK(tensor.element_size() <= 8, name, " must have elements of 8 bytes at most, not of ",
                 tensor.scalar_type());
     tensor_.data = tensor.data_ptr();
@@ -43,6 +43,9 @@ View::View(const at::Tensor &tensor, const char *name, Elements elements) {
                       0}; // which device's: symmem knows by the address
     tensor_.ndim = static_cast<int32_t>(tensor.dim());
     tensor_.shape = const_cast<int64_t *>(tensor.sizes().data());
+    if (layout == Layout::strided) {
+        tensor_.strides = const_cast<int64_t *>(tensor.strides().data());
+    }
     tensor_.dtype.code =
         elements == Elements::bits ? static_cast<uint8_t>(kDLUInt) : type_code(tensor);
     tensor_.dtype.bits = static_cast<uint8_t>(tensor.element_size() * 8);
@@ -64,6 +67,13 @@ c10::intrusive_ptr<Handle> handle_of(const at::Tensor &tensor, const std::string
                         "torch.distributed._symmetric_memory.empty() does");
     // Of its own allocator, so what it is is known.
     return c10::static_intrusive_pointer_cast<Handle>(std::move(memory));
+}
+
+void check_symmetric(const at::Tensor &tensor, const char *name) {
+    TORCH_CHECK(tensor.device().is_cpu() &&
+                    Allocator::instance().has_allocation(tensor.storage().mutable_data()),
+                "symmem: ", name, " is not in symmetric memory of the CPU (it is on ",
+                tensor.device(), "); torch.distributed._symmetric_memory.empty() makes it there");
 }
 
 size_t place_of(const at::Tensor &tensor) {

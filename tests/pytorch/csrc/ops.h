@@ -17,10 +17,13 @@ namespace symmem_torch {
 /* How symmem sees elements: by their dtype, or as bits, where they are only moved. */
 enum class Elements { numbers, bits };
 
-/* A contiguous tensor as DLPack's, borrowed: the tensor has to stay. */
+enum class Layout { contiguous, strided };
+
+/* A tensor as DLPack's, borrowed: the tensor has to stay. Throws for one of another layout. */
 class View {
   public:
-    View(const at::Tensor &tensor, const char *name, Elements elements = Elements::numbers);
+    View(const at::Tensor &tensor, const char *name, Elements elements = Elements::numbers,
+         Layout layout = Layout::contiguous);
     operator const DLTensor *() const {
         return &tensor_;
     }
@@ -34,6 +37,9 @@ class View {
 
 /* The handle of the tensor's memory on that group, after a rendezvous if there was none. */
 c10::intrusive_ptr<Handle> handle_of(const at::Tensor &tensor, const std::string &group);
+/* symmem takes splits and results in any memory. On GPUs all of them are symmetric, and what runs
+ * here is to run there. Looks at this rank alone, so that none waits for one that is wrong. */
+void check_symmetric(const at::Tensor &tensor, const char *name);
 /* Where in the handle's block a symmetric tensor is. */
 size_t place_of(const at::Tensor &tensor);
 symmem_reduce_op sum_only(const std::string &op);
