@@ -31,11 +31,22 @@ uint8_t type_code(const at::Tensor &tensor) {
 
 } // namespace
 
-View::View(const at::Tensor &tensor, const char *name, Elements elements, Layout layout) {
+View::View(const at::Tensor &tensor, const char *name, Elements elements) {
+    borrow(tensor, name, elements);
+    TORCH_CHECK(tensor.is_contiguous(), name, " must be contiguous");
+}
+
+View View::strided(const at::Tensor &tensor, const char *name) {
+    View view;
+    view.borrow(tensor, name, Elements::numbers);
+    view.tensor_.strides = const_cast<int64_t *>(tensor.strides().data());
+    return view;
+}
+
+void View::borrow(const at::Tensor &tensor, const char *name, Elements elements) {
     TORCH_CHECK(tensor.device().is_cpu(), name,
                 " must be a CPU tensor, for so is the symmetric memory (got ", tensor.device(),
                 ")");
-    TORCH_CHECK(layout == Layout::strided || tensor.is_contiguous(), name, " must be contiguous");
     TORCH_CHECK(tensor.element_size() <= 8, name, " must have elements of 8 bytes at most, not of ",
                 tensor.scalar_type());
     tensor_.data = tensor.data_ptr();
@@ -43,9 +54,6 @@ View::View(const at::Tensor &tensor, const char *name, Elements elements, Layout
                       0}; // which device's: symmem knows by the address
     tensor_.ndim = static_cast<int32_t>(tensor.dim());
     tensor_.shape = const_cast<int64_t *>(tensor.sizes().data());
-    if (layout == Layout::strided) {
-        tensor_.strides = const_cast<int64_t *>(tensor.strides().data());
-    }
     tensor_.dtype.code =
         elements == Elements::bits ? static_cast<uint8_t>(kDLUInt) : type_code(tensor);
     tensor_.dtype.bits = static_cast<uint8_t>(tensor.element_size() * 8);

@@ -17,13 +17,13 @@ namespace symmem_torch {
 /* How symmem sees elements: by their dtype, or as bits, where they are only moved. */
 enum class Elements { numbers, bits };
 
-enum class Layout { contiguous, strided };
-
-/* A tensor as DLPack's, borrowed: the tensor has to stay. Throws for one of another layout. */
+/* A tensor as DLPack's, borrowed: the tensor has to stay. */
 class View {
   public:
-    View(const at::Tensor &tensor, const char *name, Elements elements = Elements::numbers,
-         Layout layout = Layout::contiguous);
+    /* Throws for a tensor that is not contiguous. */
+    View(const at::Tensor &tensor, const char *name, Elements elements = Elements::numbers);
+    /* With any strides, of elements to compute with. */
+    static View strided(const at::Tensor &tensor, const char *name);
     operator const DLTensor *() const {
         return &tensor_;
     }
@@ -31,6 +31,9 @@ class View {
     View &flatten(int64_t count);
 
   private:
+    View() = default;
+    void borrow(const at::Tensor &tensor, const char *name, Elements elements);
+
     DLTensor tensor_{};
     int64_t count_ = 0;
 };

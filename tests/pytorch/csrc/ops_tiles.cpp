@@ -21,8 +21,7 @@ bool is_turned(const Tensor &tile) {
 
 struct Tile {
     Tile(const Tensor &whole, const char *name, bool turned)
-        : tensor(turned ? whole.t() : whole),
-          view(tensor, name, Elements::numbers, Layout::strided) {}
+        : tensor(turned ? whole.t() : whole), view(View::strided(tensor, name)) {}
 
     Tensor tensor; /* whose shape the view borrows */
     View view;

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators of PyTorch's NCCL and NVSHMEM backends for which symmem has no call, over its handles:
-between two barriers each rank reads what it is to have from the memory of its peers.
+"""An operator of PyTorch's NCCL backend for which symmem has no call, over its handles: between two
+barriers each rank reads what it is to have from the memory of its peers.
 """
 
 from __future__ import annotations
