@@ -262,7 +262,8 @@ fail_lock:
 static symmem_status publish(symmem_context *context) {
     symmem_status status = sm_identity_self(&context->identity);
     if (status == SYMMEM_OK && context->world_size > 1)
-        status = sm_identity_listen(&context->identity, context->socket_dir, &context->life_file);
+        status = sm_identity_listen(&context->identity, context->socket_dir, context->rank,
+                                    &context->life_file);
     if (status != SYMMEM_OK)
         return status;
     /* What is wrong with the directory the first exchange says, to all ranks. */
@@ -277,8 +278,6 @@ static symmem_status publish(symmem_context *context) {
     status = sm_context_point(context, "init", "init.identity");
     if (status != SYMMEM_OK || !context->store)
         return status;
-    if (context->life_file) /* peers learn of the file only from here on */
-        sm_life_file_make_known(context->life_file);
     const sm_world world = sm_context_world(context);
     status = sm_member_publish(&world, &context->member, &context->identity_published);
     if (status == SYMMEM_OK && context->life_file)
@@ -410,14 +409,20 @@ static void poison_links(symmem_context *context) {
     }
 }
 
-/* `record`: what has failed in it last; NULL: nothing. */
-static void leave_world(symmem_context *context, const symmem_error_record *record) {
-    const sm_world world = sm_context_world(context);
+/* `record`: what has failed in it last; NULL: nothing. `differs`: the others, which may not have
+ * read yet why this rank's call was another one, look for it in the store alone. */
+static void leave_world(symmem_context *context, const symmem_error_record *record, bool differs) {
+    sm_world world = sm_context_world(context);
     /* Relaxed: a call under way is as good as one that comes too late. */
     if (context->identity_published &&
         !atomic_load_explicit(&context->has_met, memory_order_relaxed))
         sm_member_say_left(&world);
-    sm_context_forget_lack(context, true);
+    if (differs)
+        world.told = NULL;
+    else
+        sm_context_forget_lack(context, true);
+    if (context->life_file)
+        (void)sm_life_unsettle(sm_life_file_path(context->life_file));
     if (context->identity_published) /* if this fails, the rank's next process overwrites it */
         sm_member_withdraw(&world, &context->member);
     sm_exit_record_leave(&world, record);
@@ -439,7 +444,8 @@ symmem_status symmem_finalize(symmem_context *context) {
     (void)pthread_mutex_unlock(&context->open_lock);
 
     symmem_error_record record;
-    const bool has_failed = sm_context_last_failure(context, &record);
+    bool differs;
+    const bool has_failed = sm_context_last_failure(context, &record, &differs);
     SM_ATTEMPT(ending); /* what goes wrong from here on is not the caller's failure */
     sm_clock_use(context->clock);
     sm_context_observe(context, "finalize.begin");
@@ -456,7 +462,7 @@ symmem_status symmem_finalize(symmem_context *context) {
         symmem_clear_error();
     sm_group_destroy_all(context);
     sm_context_observe(context, "finalize.identity");
-    leave_world(context, has_failed ? &record : NULL);
+    leave_world(context, has_failed ? &record : NULL, differs);
     sm_identity_unlisten(&context->identity, context->life_file);
     if (context->socket_dir != NULL) /* a killed rank has left its own there */
         sm_ipc_sweep(context->socket_dir, context->liveness);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Contract of low_contention_all_gather. The core composes it of a backend's barrier and copy
- * entries (core/ops/low_contention.c), so a backend implements nothing. Copy engines do the work on
- * a device that has them, and a backend without collectives supports it.
+ * entries (core/ops/composed/low_contention.c), so a backend implements nothing. Copy engines do
+ * the work on a device that has them, and a backend without collectives supports it.
  *
  * Small       The backend's all_gather handles a symmetric input of up to 64 KiB, if it has one and
  *             calls are not compared. That takes less time than starting copies.

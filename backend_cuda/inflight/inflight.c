@@ -154,7 +154,7 @@ symmem_status cuda_pending_add(cuda_pending *pending, const symmem_exec *exec,
     pending->graph = needs->graph;
     pending->staging = needs->staging;
     pending->told = needs->told;
-    if (needs->signal != NULL)
+    if (needs->signal != NULL && needs->signal != &pending->signal)
         pending->signal = *needs->signal;
     for (int32_t i = 0; exec != NULL && i < exec->ref_count; i++) {
         pending->refs[pending->ref_count++] = exec->refs[i];
@@ -162,7 +162,8 @@ symmem_status cuda_pending_add(cuda_pending *pending, const symmem_exec *exec,
     }
     pthread_mutex_lock(&instance->lock);
     if (needs->end_p != NULL && pending->done != NULL) {
-        atomic_fetch_add(&pending->done->users, 1);
+        /* relaxed: it was the entry's alone, and others get it with the lock */
+        atomic_store_explicit(&pending->done->users, 2, memory_order_relaxed);
         *needs->end_p = pending->done;
     }
     pending->number = ++instance->last_number;
@@ -175,10 +176,11 @@ symmem_status cuda_pending_add(cuda_pending *pending, const symmem_exec *exec,
         atomic_store(&stream->crowded, true);
     if (needs->graph != NULL)
         needs->graph->users++;
+    if (instance->pending == NULL) /* the watcher waits for nothing else */
+        pthread_cond_signal(&instance->work);
     *instance->pending_end = pending;
     instance->pending_end = &pending->next;
     atomic_fetch_add(&instance->pending_count, 1);
-    pthread_cond_signal(&instance->work);
     cuda_spare_prepare(stream);
     pthread_mutex_unlock(&instance->lock);
     if (result == CUDA_SUCCESS || needs->told) /* the reason of the failure has been reported */

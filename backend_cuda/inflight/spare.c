@@ -75,8 +75,10 @@ symmem_status cuda_spare_take(cuda_stream *stream, const char *operation,
 }
 
 void cuda_spare_prepare(cuda_stream *stream) {
-    if (!stream->given_up && atomic_load(&stream->ready) == NULL)
-        atomic_store(&stream->ready, pop(&stream->instance->devices[stream->device]));
+    if (!stream->given_up && atomic_load_explicit(&stream->ready, memory_order_relaxed) == NULL)
+        /* release; pairs with: cuda_spare_take */
+        atomic_store_explicit(&stream->ready, pop(&stream->instance->devices[stream->device]),
+                              memory_order_release);
 }
 
 void cuda_spare_leave(cuda_stream *stream) {

@@ -17,7 +17,8 @@ struct cuda_plans {
 };
 
 static bool is_planned(const symmem_collective *call, const symmem_exec *exec) {
-    return exec->stream != NULL && exec->composite == NULL && exec->call.kind == SYMMEM_CALL_NONE &&
+    return exec->stream != NULL && exec->capture_known && exec->capture == 0 &&
+           exec->composite == NULL && exec->call.kind == SYMMEM_CALL_NONE &&
            (call == NULL || (call->size >= sizeof *call && call->kind != SYMMEM_CALL_ALL_TO_ALL));
 }
 
@@ -70,13 +71,14 @@ void cuda_plan_note(cuda_launch *launch, CUfunction kernel, unsigned int blocks,
     plan->kernel = kernel;
 }
 
-CUresult cuda_plan_enqueue(cuda_instance *instance, cuda_launch *launch, CUstream native) {
-    cuda_plan *plan = launch->plan;
-    plan->signal->fault = launch->signal.fault;
-    plan->signal->timeout_ms = launch->args.timeout_ms;
-    plan->signal->stream = launch->args.stream;
+CUresult cuda_plan_launch(const cuda_instance *instance, cuda_plan *plan, symmem_cuda_fault *fault,
+                          const symmem_exec *exec) {
+    const cuda_stream *stream = exec->stream;
+    plan->signal->fault = fault;
+    plan->signal->timeout_ms = exec->timeout_ms;
+    plan->signal->stream = cuda_stream_name(stream);
     return cuda_launch_kernel(instance, plan->kernel, plan->blocks, plan->threads, &plan->arguments,
-                              native);
+                              stream->native);
 }
 
 void cuda_plans_free(cuda_peers *own, int32_t channel_count) {

@@ -23,9 +23,9 @@ typedef struct cuda_plan {
     } arguments;
 } cuda_plan;
 
-/* Returns the place for the call's plan, or NULL if it has none: calls without a stream, parts of
- * other operations, calls that are compared, and those that carry splits. `call`: NULL for a
- * barrier. The channel's calls come one after the other. */
+/* Returns the place for the call's plan, or NULL if it has none: calls without a stream and in
+ * captures, parts of other operations, calls that are compared, and those that carry splits.
+ * `call`: NULL for a barrier. The channel's calls come one after the other. */
 cuda_plan *cuda_plan_of(const symmem_peers *peers, int32_t channel, const symmem_collective *call,
                         const symmem_exec *exec);
 /* Before each launch of an operation, and after each that succeeded. One with several kernels is
@@ -33,8 +33,9 @@ cuda_plan *cuda_plan_of(const symmem_peers *peers, int32_t channel, const symmem
 void cuda_plan_forget(cuda_launch *launch);
 void cuda_plan_note(cuda_launch *launch, CUfunction kernel, unsigned int blocks,
                     unsigned int threads, const cuda_arguments *arguments);
-/* cuda_launch.enqueue for a plan that is made. */
-CUresult cuda_plan_enqueue(cuda_instance *instance, cuda_launch *launch, CUstream native);
+/* Launches what a plan that is made has, with that place for a fault. */
+CUresult cuda_plan_launch(const cuda_instance *instance, cuda_plan *plan, symmem_cuda_fault *fault,
+                          const symmem_exec *exec);
 /* Of all channels. */
 void cuda_plans_free(cuda_peers *own, int32_t channel_count);
 

@@ -146,7 +146,7 @@ static symmem_status make_entry(cuda_instance *instance, cuda_stream *stream, ui
     symmem_status status = cuda_pending_make(stream, operation, pending_p);
     if (status != SYMMEM_OK)
         return status;
-    result = cuda_spare_place_fault(*pending_p);
+    result = (*pending_p)->block == NULL ? cuda_spare_place_fault(*pending_p) : CUDA_SUCCESS;
     if (result == CUDA_SUCCESS) {
         set_fault(launch, (*pending_p)->block);
         return SYMMEM_OK;
@@ -195,10 +195,6 @@ static symmem_status run_on(cuda_instance *instance, cuda_stream *stream, cuda_l
     return cuda_fail(instance, result, operation);
 }
 
-static uint64_t name_of(const void *stream) {
-    return stream != NULL ? (uint64_t)(uintptr_t)stream : SYMMEM_CUDA_NO_STREAM;
-}
-
 static void prepare(const symmem_peers *peers, int32_t peer, int32_t channel,
                     const symmem_exec *exec, cuda_launch *launch) {
     const cuda_peers *own = peers->priv;
@@ -215,7 +211,7 @@ static void prepare(const symmem_peers *peers, int32_t peer, int32_t channel,
         .channel = channel,
         .peer = peer,
         .timeout_ms = exec->timeout_ms,
-        .stream = name_of(exec->stream),
+        .stream = cuda_stream_name(exec->stream),
     };
     memcpy(launch->args.call, &exec->call, sizeof launch->args.call);
     if (peers->world_size <= SYMMEM_CUDA_SMALL_RANKS)
@@ -256,21 +252,45 @@ symmem_status cuda_launch_run(cuda_instance *instance, const symmem_peers *peers
     return run(instance, peers, exec, launch);
 }
 
+/* The context is current. Nothing but the launch and its mark. */
+static symmem_status launch_again(cuda_instance *instance, const symmem_exec *exec,
+                                  cuda_pending *pending, cuda_plan *plan) {
+    const char *operation = pending->signal.operation;
+    CUresult result = pending->block == NULL ? cuda_spare_place_fault(pending) : CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS)
+        result = cuda_plan_launch(instance, plan, pending->block, exec);
+    if (result != CUDA_SUCCESS) {
+        cuda_pending_drop(instance, pending);
+        return cuda_fail(instance, result, operation);
+    }
+    pending->signal.fault = pending->block;
+    const cuda_needs needs = {.signal = &pending->signal, .end_p = exec->end_p};
+    return cuda_pending_add(pending, exec, &needs, operation);
+}
+
 symmem_status cuda_launch_planned(cuda_instance *instance, const symmem_peers *peers,
                                   int32_t channel, const symmem_exec *exec, cuda_plan *plan,
                                   const char *operation) {
-    cuda_launch launch; /* of its arguments only what differs */
-    launch.enqueue = cuda_plan_enqueue;
-    launch.plan = plan;
-    launch.begun = false;
-    launch.args.timeout_ms = exec->timeout_ms;
-    launch.args.stream = name_of(exec->stream);
-    launch.signal = (cuda_signal_op){
-        .peers = peers,
-        .channel = channel,
-        .operation = exec->operation != NULL ? exec->operation : operation,
-    };
-    return run(instance, peers, exec, &launch);
+    cuda_stream *stream = exec->stream;
+    cuda_pending *pending;
+    if (exec->operation != NULL)
+        operation = exec->operation;
+    const bool is_there = only_enqueues(exec) && cuda_is_entered(instance, peers->device);
+    symmem_status status = is_there ? SYMMEM_OK : cuda_enter(instance, peers->device, operation);
+    if (status != SYMMEM_OK)
+        return status;
+    if (atomic_load_explicit(&stream->crowded, memory_order_relaxed))
+        cuda_trim(stream);
+    status = cuda_pending_make(stream, operation, &pending);
+    if (status == SYMMEM_OK) {
+        pending->signal.peers = peers; /* the rest is zero */
+        pending->signal.channel = channel;
+        pending->signal.operation = operation;
+        status = launch_again(instance, exec, pending, plan);
+    }
+    if (!is_there)
+        cuda_leave(instance);
+    return status;
 }
 
 static CUresult enqueue_barrier(cuda_instance *instance, cuda_launch *launch, CUstream native) {

@@ -19,6 +19,11 @@ typedef struct cuda_launch {
     struct cuda_plan *plan; /* where its launch is kept, or is from (plan.h); NULL: nowhere */
 } cuda_launch;
 
+/* By which the device tells streams apart. */
+static inline uint64_t cuda_stream_name(const void *stream) {
+    return stream != NULL ? (uint64_t)(uintptr_t)stream : SYMMEM_CUDA_NO_STREAM;
+}
+
 /* A kernel's arguments, and where those of a signal operation are among them. */
 typedef struct cuda_arguments {
     void *all;
@@ -30,7 +35,7 @@ typedef struct cuda_arguments {
 /* Runs or enqueues it. */
 symmem_status cuda_launch_run(cuda_instance *instance, const symmem_peers *peers, int32_t peer,
                               int32_t channel, const symmem_exec *exec, cuda_launch *launch);
-/* The same by a plan that is made. */
+/* Enqueues it again by a plan that is made. */
 symmem_status cuda_launch_planned(cuda_instance *instance, const symmem_peers *peers,
                                   int32_t channel, const symmem_exec *exec, struct cuda_plan *plan,
                                   const char *operation);

@@ -75,15 +75,19 @@ static bool is_cause(const symmem_error_record *error) {
            error->status == SYMMEM_POISONED;
 }
 
-bool sm_context_last_failure(symmem_context *context, symmem_error_record *record) {
+bool sm_context_last_failure(symmem_context *context, symmem_error_record *record,
+                             bool *differs_p) {
     symmem_last_error(record);
     const bool is_own = sm_failed_in(context->number);
-    if (is_own && is_cause(record))
+    const bool differs = is_own && record->status == SYMMEM_MISMATCH;
+    *differs_p = false;
+    if (is_own && is_cause(record) && !differs)
         return true;
     (void)pthread_mutex_lock(&context->failures_lock);
     const bool has_lack = context->lack.status != SYMMEM_OK;
     if (has_lack)
         *record = context->lack;
+    *differs_p = differs && has_lack;
     (void)pthread_mutex_unlock(&context->failures_lock);
     return is_own || has_lack;
 }

@@ -11,7 +11,7 @@ extern const sm_failure_ops sm_context_failure_ops;
 void sm_context_forget_lack(symmem_context *context, bool ends);
 /* The failure that is told to the peers when this rank ends its part in a group or in the world:
  * the thread's last one in this context, or the rank's lack if that one is no cause. False: none.
- */
-bool sm_context_last_failure(symmem_context *context, symmem_error_record *record);
+ * *differs_p: for that lack the rank made another call than the others. */
+bool sm_context_last_failure(symmem_context *context, symmem_error_record *record, bool *differs_p);
 
 #endif

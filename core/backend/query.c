@@ -16,7 +16,6 @@ symmem_status sm_context_fail(const symmem_context *context, symmem_status statu
 sm_world sm_context_world(const symmem_context *context) {
     return (sm_world){.store = context->store,
                       .prefix = context->world_prefix,
-                      .socket_dir = context->socket_dir,
                       .identity = &context->identity,
                       .liveness = context->liveness,
                       .met = context->met,

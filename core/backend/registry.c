@@ -240,10 +240,6 @@ symmem_status symmem_backend_capabilities(symmem_context *context, uint64_t *cap
 
 /* --- use ------------------------------------------------------------------------------------ */
 
-bool sm_backend_has(const symmem_context *context, uint64_t capability) {
-    return context->backend && (context->backend->capabilities & capability) == capability;
-}
-
 /* open_lock held. */
 static symmem_status open_instance(symmem_context *context, const char *operation) {
     if (atomic_load_explicit(&context->instance_open, memory_order_relaxed))

@@ -11,6 +11,8 @@ symmem_status sm_context_use_backend(symmem_context *context, const char *operat
 /* The same and sm_instance_retain in one step, so that a finalize between them cannot close it. */
 symmem_status sm_instance_enter(symmem_context *context, const char *operation);
 /* Whether the active backend has these SYMMEM_CAP_ bits. */
-bool sm_backend_has(const symmem_context *context, uint64_t capability);
+static inline bool sm_backend_has(const symmem_context *context, uint64_t capability) {
+    return context->backend != NULL && (context->backend->capabilities & capability) == capability;
+}
 
 #endif

@@ -137,11 +137,26 @@ void sm_call_end(sm_thread *const *outermost) {
     own->operation = NULL;
 }
 
-void sm_call_is_of(int32_t rank, int32_t world_size, const char *group) {
-    sm_thread *own = own_thread();
+static inline void set_group(sm_thread *own, int32_t rank, int32_t world_size, const char *group) {
     own->rank = rank;
     own->world_size = world_size;
     memcpy(own->group, group, sizeof(own->group));
+}
+
+static inline void set_context(sm_thread *own, uint64_t context, const sm_failure_ops *ops,
+                               void *arg) {
+    own->context = context;
+    if (__builtin_expect(own->holds, false)) {
+        if (arg == own->failure_arg)
+            return;
+        end_failure(NULL);
+    }
+    own->failure = ops;
+    own->failure_arg = arg;
+}
+
+void sm_call_is_of(int32_t rank, int32_t world_size, const char *group) {
+    set_group(own_thread(), rank, world_size, group);
 }
 
 void sm_call_is_in(uint64_t context, int32_t rank, int32_t world_size, const sm_failure_ops *ops,
@@ -151,14 +166,14 @@ void sm_call_is_in(uint64_t context, int32_t rank, int32_t world_size, const sm_
         own->rank = rank;
         own->world_size = world_size;
     }
-    own->context = context;
-    if (__builtin_expect(own->holds, false)) {
-        if (arg == own->failure_arg)
-            return;
-        end_failure(NULL);
-    }
-    own->failure = ops;
-    own->failure_arg = arg;
+    set_context(own, context, ops, arg);
+}
+
+void sm_call_is_of_in(int32_t rank, int32_t world_size, const char *group, uint64_t context,
+                      const sm_failure_ops *ops, void *arg) {
+    sm_thread *own = own_thread();
+    set_group(own, rank, world_size, group);
+    set_context(own, context, ops, arg);
 }
 
 void sm_call_forget(const void *arg) {

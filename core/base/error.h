@@ -100,6 +100,9 @@ typedef struct sm_failure_ops {
  * and world size never replace a group's. `ops` may be NULL. */
 void sm_call_is_in(uint64_t context, int32_t rank, int32_t world_size, const sm_failure_ops *ops,
                    void *arg);
+/* Both at once. */
+void sm_call_is_of_in(int32_t rank, int32_t world_size, const char *group, uint64_t context,
+                      const sm_failure_ops *ops, void *arg);
 /* `arg` is no more: nothing is done with it at the call's failure. */
 void sm_call_forget(const void *arg);
 /* Whether the error that symmem_last_error gives is of a call on that context. */

@@ -23,13 +23,6 @@ void sm_timed_mutex_finish(sm_timed_mutex *lock) {
     (void)pthread_cond_destroy(&lock->condition);
 }
 
-bool sm_timed_mutex_try_lock(sm_timed_mutex *lock) {
-    bool taken = false;
-    /* acquire; pairs with: sm_timed_mutex_unlock */
-    return atomic_compare_exchange_strong_explicit(&lock->taken, &taken, true, memory_order_seq_cst,
-                                                   memory_order_seq_cst);
-}
-
 bool sm_timed_mutex_lock(sm_timed_mutex *lock, uint64_t deadline_ns) {
     if (sm_timed_mutex_try_lock(lock))
         return true;
@@ -46,11 +39,7 @@ bool sm_timed_mutex_lock(sm_timed_mutex *lock, uint64_t deadline_ns) {
     return got;
 }
 
-void sm_timed_mutex_unlock(sm_timed_mutex *lock) {
-    /* release; pairs with: sm_timed_mutex_try_lock. seq_cst for the sleepers' sake. */
-    atomic_store_explicit(&lock->taken, false, memory_order_seq_cst);
-    if (atomic_load_explicit(&lock->waiting, memory_order_seq_cst) == 0)
-        return;
+void sm_timed_mutex_wake(sm_timed_mutex *lock) {
     (void)pthread_mutex_lock(&lock->mutex);
     (void)pthread_cond_signal(&lock->condition);
     sm_clock_changed();

@@ -35,13 +35,13 @@ symmem_status sm_identity_self(sm_identity *identity_p) {
     return SYMMEM_OK;
 }
 
-symmem_status sm_identity_listen(sm_identity *identity, const char *directory,
+symmem_status sm_identity_listen(sm_identity *identity, const char *directory, int32_t rank,
                                  sm_life_file **file_p) {
     symmem_status status = sm_life_begin();
     if (status != SYMMEM_OK)
         return status;
     identity->listens = 1;
-    *file_p = directory == NULL ? NULL : sm_life_file_begin(directory);
+    *file_p = directory == NULL ? NULL : sm_life_file_begin(directory, rank);
     if (*file_p != NULL) {
         const char *path = sm_life_file_path(*file_p); /* of a sockaddr_un, so it fits */
         memcpy(identity->life_file, path, strlen(path) + 1);

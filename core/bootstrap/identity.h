@@ -23,7 +23,7 @@ struct sm_identity {
 
 symmem_status sm_identity_self(sm_identity *identity_p);
 /* Lets other processes see that this one lives, also through a file if `directory` is not NULL. */
-symmem_status sm_identity_listen(sm_identity *identity, const char *directory,
+symmem_status sm_identity_listen(sm_identity *identity, const char *directory, int32_t rank,
                                  sm_life_file **file_p);
 /* Undoes sm_identity_listen. To be called once. */
 void sm_identity_unlisten(const sm_identity *identity, sm_life_file *file);

@@ -201,10 +201,12 @@ static symmem_status take(sm_ipc *ipc, uint32_t magic, arrival *in) {
     do
         got = recvmsg(connection, &header, MSG_CMSG_CLOEXEC | MSG_TRUNC);
     while (got < 0 && errno == EINTR);
-    int error = errno;
-    sm_ipc_socket_done(&ipc->socket, connection);
-    if (got < 0)
+    const int error = errno;
+    if (got < 0) {
+        sm_ipc_socket_put_back(&ipc->socket, connection);
         return sm_fail_errno(error, "socket", "receive", "cannot receive");
+    }
+    sm_ipc_socket_done(&ipc->socket, connection);
     in->bytes = (size_t)got; /* the message's own size, which shows a longer one */
     in->cut = (header.msg_flags & MSG_CTRUNC) != 0;
     take_control(in, &ancillary, (size_t)header.msg_controllen);

@@ -377,10 +377,12 @@ static bool is_without_message(int error) {
     return error == EAGAIN || error == EINTR || error == ECONNRESET;
 }
 
-/* Looks at a message's beginning. A lack of the kernel's that passes is waited out once. */
+/* Looks at a message's beginning. A lack of the kernel's that passes is waited out once. The kernel
+ * looks for a message first, and then for the connection's end: both may come in between, so only
+ * the second look proves that the connection ended without a message. */
 static ssize_t peek(int connection, uint32_t *first_p) {
     ssize_t got = recv(connection, first_p, sizeof(*first_p), MSG_PEEK);
-    if (got < 0 && !is_without_message(errno))
+    if (got == 0 || (got < 0 && !is_without_message(errno)))
         got = recv(connection, first_p, sizeof(*first_p), MSG_PEEK);
     return got;
 }
@@ -417,6 +419,15 @@ symmem_status sm_ipc_socket_next(sm_ipc_socket *own, uint32_t magic, int *connec
 
 void sm_ipc_socket_done(sm_ipc_socket *own, int connection) {
     close(connection);
+    renew_spare(own);
+}
+
+void sm_ipc_socket_put_back(sm_ipc_socket *own, int connection) {
+    sm_ipc_lock_all();
+    memmove(own->waiting + 1, own->waiting, (size_t)own->waiting_count * sizeof(own->waiting[0]));
+    own->waiting[0] = connection; /* there is room, for it was taken out of there */
+    own->waiting_count++;
+    sm_ipc_unlock_all();
     renew_spare(own);
 }
 

@@ -33,9 +33,11 @@ symmem_status sm_ipc_socket_send(sm_ipc_socket *own, const uint8_t *address, uin
                                  const struct msghdr *message, uint64_t deadline_ns);
 /* Finds the first connection of this user from which a message can be received. If `magic` is not 0
  * the message begins with it. Answers TIMEOUT without a record if there is none. The caller
- * receives one message at once and then calls sm_ipc_socket_done. */
+ * receives one message at once and then calls sm_ipc_socket_done, or sm_ipc_socket_put_back if it
+ * could not be received. Then the next call finds the connection again. */
 symmem_status sm_ipc_socket_next(sm_ipc_socket *own, uint32_t magic, int *connection_p);
 void sm_ipc_socket_done(sm_ipc_socket *own, int connection);
+void sm_ipc_socket_put_back(sm_ipc_socket *own, int connection);
 /* Waits until a connection may have come. Answers a negative number, with errno, on failure. */
 int sm_ipc_socket_wait(const sm_ipc_socket *own, uint32_t ms);
 

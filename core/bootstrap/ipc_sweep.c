@@ -9,7 +9,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -30,9 +29,9 @@ static bool is_ours(int directory, const char *prefix, const char *name) {
            file.st_uid == geteuid();
 }
 
-/* Whether the file's socket is dead. A socket of another kind answers EPROTOTYPE from the moment it
- * is bound, so a new one is never taken for dead. Other errors prove nothing. */
-static bool is_dead(const char *directory, const char *name) {
+/* Whether a connection is refused. A socket of another kind answers EPROTOTYPE. Other errors prove
+ * nothing. */
+static bool refuses(const char *directory, const char *name) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     size_t directory_bytes = strlen(directory);
     size_t name_bytes = strlen(name) + 1;
@@ -44,10 +43,25 @@ static bool is_dead(const char *directory, const char *name) {
     int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return false;
-    bool dead = connect(fd, (const struct sockaddr *)&address, sizeof(address)) != 0 &&
-                errno == ECONNREFUSED;
+    bool refuses = connect(fd, (const struct sockaddr *)&address, sizeof(address)) != 0 &&
+                   errno == ECONNREFUSED;
     close(fd);
-    return dead;
+    return refuses;
+}
+
+/* Waits for a bind that is under way in the directory: the kernel makes the file before it connects
+ * the file with its socket, and locks the directory until then. To give a file the name that it has
+ * takes that lock and changes nothing. */
+static void await_bind(int folder, const char *name) {
+    (void)renameat(folder, name, folder, name);
+}
+
+/* Whether the file's socket is dead. A new one is never taken for dead. */
+static bool is_dead(int folder, const char *directory, const char *name) {
+    if (!refuses(directory, name))
+        return false;
+    await_bind(folder, name);
+    return refuses(directory, name);
 }
 
 /* Whether the file is old enough that its job's waits have ended, even if no rank of the job cleans
@@ -65,54 +79,56 @@ static bool is_old(int directory, const char *name) {
     return false;
 }
 
+static bool is_unsettled(int directory, const char *name) {
+    struct stat file;
+    return fstatat(directory, name, &file, AT_SYMLINK_NOFOLLOW) == 0 && sm_life_is_unsettled(&file);
+}
+
 /* Whether the file may be removed. Ranks in other network namespaces see a process's end by its
- * life file. The file stays until the store tells of the end or, if this store does not know the
- * process, for a long time. */
+ * life file. The file stays until the store tells of the end, or as long as there may be such ranks
+ * and the store does not answer or is another one, but not for ever. */
 static bool may_go(int directory, const char *prefix, const char *name, sm_liveness *liveness) {
     if (name[strlen(prefix)] != SM_LIFE_MARK)
         return true;
-    return sm_liveness_mark_ended(liveness, name) || is_old(directory, name);
+    const int32_t rank = sm_life_rank_of(name);
+    return sm_liveness_mark_ended(liveness, rank, name) ||
+           sm_liveness_needs_no_file(liveness, rank, name) || is_unsettled(directory, name) ||
+           is_old(directory, name);
+}
+
+static void sweep_file(int folder, const char *directory, const char *prefix, const char *name,
+                       sm_liveness *liveness) {
+    if (is_ours(folder, prefix, name) && is_dead(folder, directory, name) &&
+        may_go(folder, prefix, name, liveness))
+        (void)unlinkat(folder, name, 0);
 }
 
 void sm_ipc_sweep(const char *directory, sm_liveness *liveness) {
     sm_ipc_sweep_of(directory, sm_boot_id(), liveness);
 }
 
-/* The other name of a life file whose owner was killed while it told of the file, if there is one.
- * Either the store knows the owner, and tells of its end now, or no rank waits for the file. */
-static bool find_twin(int folder, const char *prefix, const char *name, char twin[NAME_MAX + 1]) {
-    const size_t at = strlen(prefix);
-    if (strlen(name) > NAME_MAX || (name[at] != SM_LIFE_MARK && name[at] != SM_LIFE_UNTOLD))
-        return false;
-    sm_copy_text(twin, NAME_MAX + 1, name);
-    twin[at] = name[at] == SM_LIFE_MARK ? SM_LIFE_UNTOLD : SM_LIFE_MARK;
-    return is_ours(folder, prefix, twin);
+/* Also does so for another host's file, which that host then removes. */
+static void unsettle(const char *path, const char *name) {
+    struct stat file;
+    if (strncmp(name, "symmem-", 7) == 0 && lstat(path, &file) == 0 && S_ISSOCK(file.st_mode) &&
+        file.st_uid == geteuid())
+        (void)sm_life_unsettle(path);
 }
 
-static void sweep_file(int folder, const char *directory, const char *prefix, const char *name,
-                       sm_liveness *liveness) {
-    char twin[NAME_MAX + 1];
-    if (!is_ours(folder, prefix, name) || !is_dead(directory, name))
-        return;
-    const bool has_twin = find_twin(folder, prefix, name, twin);
-    const bool is_told = name[strlen(prefix)] == SM_LIFE_MARK;
-    if (!may_go(folder, prefix, is_told || !has_twin ? name : twin, liveness) && !has_twin)
-        return;
-    if (has_twin) /* the one that alone would stay goes first */
-        (void)unlinkat(folder, is_told ? name : twin, 0);
-    (void)unlinkat(folder, has_twin && is_told ? twin : name, 0);
-}
-
-void sm_ipc_sweep_one(const char *directory, const char *path, sm_liveness *liveness) {
-    char prefix[SM_IPC_PREFIX_BYTES];
+void sm_ipc_sweep_one(const char *path, sm_liveness *liveness) {
+    char prefix[SM_IPC_PREFIX_BYTES], directory[SM_IPC_ADDRESS_MAX];
     const char *slash = strrchr(path, '/');
-    const int folder = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (folder < 0)
+    if (slash == NULL || slash == path || (size_t)(slash - path) >= sizeof(directory))
         return;
+    memcpy(directory, path, (size_t)(slash - path));
+    directory[slash - path] = '\0';
     sm_ipc_prefix(prefix);
-    if (slash != NULL)
+    const int folder = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder >= 0) {
         sweep_file(folder, directory, prefix, slash + 1, liveness);
-    close(folder);
+        close(folder);
+    }
+    unsettle(path, slash + 1);
 }
 
 void sm_ipc_sweep_of(const char *directory, uint64_t boot_id, sm_liveness *liveness) {

@@ -9,6 +9,12 @@
  * in its network namespace, so a context with a socket directory has another socket there. A
  * context that ends in good order first takes its identity out of the store, so that no peer
  * mistakes the socket's end for the process's.
+ *
+ * The file of a killed process tells of its end. It stays until the store tells of it as well, for
+ * which the file's name has the rank. While the store may not know the file, the file is unsettled:
+ * no peer needs it, and anybody may remove it once its process has ended (ipc_sweep.c). It is
+ * unsettled from its making until its rank's key is in the store, and from before that key is
+ * removed or replaced on.
  */
 #include "base/rights.h"
 #include "bootstrap/bootstrap.h"
@@ -32,13 +38,16 @@
 #define BACKLOG 128
 #define SERVING_NS 500000000u
 #define LONGEST_NAME 56
+#define RANK_DIGITS 4
+#define RANDOM_BYTES 14
+
+/* Mark in a file's change time: the store may not know the file. */
+#define UNSETTLED_S 1
 
 struct sm_life_file {
     sm_life_file *next; /* in the list of all open ones */
     int fd;
-    bool has_both;              /* names */
-    struct sockaddr_un address; /* its present name, or the first one */
-    char known[sizeof(((struct sockaddr_un *)0)->sun_path)];
+    struct sockaddr_un address;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below; held around a fork */
@@ -83,13 +92,23 @@ symmem_status sm_life_id(uint8_t id[SM_LIFE_ID_BYTES]) {
 
 /* --- listening ------------------------------------------------------------------------------ */
 
-static size_t name_of(const uint8_t id[SM_LIFE_ID_BYTES], char name[LONGEST_NAME]) {
+static size_t name_of(char mark, int32_t rank, const uint8_t random[RANDOM_BYTES],
+                      char name[LONGEST_NAME]) {
     sm_ipc_prefix(name);
     size_t used = strlen(name);
-    name[used++] = SM_LIFE_UNTOLD;
-    for (size_t i = 0; i < SM_LIFE_ID_BYTES; i++)
-        used += (size_t)snprintf(name + used, LONGEST_NAME - used, "%02x", id[i]);
+    used += (size_t)snprintf(name + used, LONGEST_NAME - used, "%c%0*x", mark, RANK_DIGITS,
+                             (unsigned)rank);
+    for (size_t i = 0; i < RANDOM_BYTES; i++)
+        used += (size_t)snprintf(name + used, LONGEST_NAME - used, "%02x", random[i]);
     return used;
+}
+
+int32_t sm_life_rank_of(const char *name) {
+    unsigned rank = 0;
+    if (strlen(name) < SM_IPC_PREFIX_BYTES || name[SM_IPC_PREFIX_BYTES - 1] != SM_LIFE_MARK ||
+        sscanf(name + SM_IPC_PREFIX_BYTES, "%4x", &rank) != 1)
+        return -1;
+    return (int32_t)rank;
 }
 
 /* The name does not have the boot id, which other containers may see differently. */
@@ -151,54 +170,7 @@ void sm_life_end(void) {
     sm_life_unlock_all();
 }
 
-/* The group's own socket reports a faulty directory, and all ranks learn of it. */
-sm_life_file *sm_life_file_begin(const char *directory) {
-    uint8_t random[SM_LIFE_ID_BYTES];
-    char name[LONGEST_NAME];
-    SM_ATTEMPT(making);
-    sm_life_file *file = calloc(1, sizeof(*file));
-    (void)sm_fork_generation();
-    if (file == NULL || sm_random(random, sizeof(random)) != SYMMEM_OK) {
-        free(file);
-        return NULL;
-    }
-    size_t bytes = name_of(random, name), offset = strlen(directory) + 1;
-    file->address.sun_family = AF_UNIX;
-    file->fd = -1;
-    if (offset + bytes < sizeof(file->address.sun_path)) {
-        memcpy(file->address.sun_path, directory, offset - 1);
-        file->address.sun_path[offset - 1] = '/';
-        memcpy(file->address.sun_path + offset, name, bytes);
-        memcpy(file->known, file->address.sun_path, sizeof(file->known));
-        file->known[offset + SM_IPC_PREFIX_BYTES - 1] = SM_LIFE_MARK;
-        sm_life_lock_all();
-        file->fd = listen_at(&file->address, sizeof(file->address));
-        if (file->fd >= 0) {
-            file->next = files;
-            files = file;
-        }
-        sm_life_unlock_all();
-    }
-    if (file->fd >= 0)
-        return file;
-    free(file);
-    return NULL;
-}
-
-/* Until peers have been told, a process that is killed here leaves both names, by which a sweep
- * knows that no rank waits for this file. */
-void sm_life_file_make_known(sm_life_file *file) {
-    sm_life_lock_all();
-    if (file->fd >= 0 && link(file->address.sun_path, file->known) == 0)
-        file->has_both = true;
-    else if (file->fd >= 0 && rename(file->address.sun_path, file->known) == 0)
-        memcpy(file->address.sun_path, file->known, sizeof(file->known)); /* no links here */
-    sm_life_unlock_all();
-}
-
-const char *sm_life_file_path(const sm_life_file *file) {
-    return file->known;
-}
+/* --- files --------------------------------------------------------------------------- */
 
 /* Tries twice: of the last rank to end no other one removes what is left. */
 static void remove_file(const char *path) {
@@ -206,13 +178,74 @@ static void remove_file(const char *path) {
         (void)unlink(path);
 }
 
-void sm_life_file_settle(sm_life_file *file) {
-    sm_life_lock_all();
-    if (file->has_both) {
-        remove_file(file->address.sun_path);
-        memcpy(file->address.sun_path, file->known, sizeof(file->known));
-        file->has_both = false;
+static bool mark_times(const char *path, const struct timespec times[2]) {
+    return utimensat(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW) == 0 ||
+           utimensat(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+bool sm_life_unsettle(const char *path) {
+    const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = UNSETTLED_S}};
+    return mark_times(path, times);
+}
+
+bool sm_life_is_unsettled(const struct stat *file) {
+    return file->st_mtim.tv_sec == UNSETTLED_S;
+}
+
+/* A process that is killed before the file is marked as unsettled leaves a name that tells as
+ * much. */
+static bool make_file(sm_life_file *file, const char *directory, int32_t rank,
+                      const uint8_t random[RANDOM_BYTES]) {
+    struct sockaddr_un first = {.sun_family = AF_UNIX};
+    char name[LONGEST_NAME];
+    const size_t offset = strlen(directory) + 1;
+    if (offset + name_of(SM_LIFE_UNTOLD, rank, random, name) >= sizeof(first.sun_path))
+        return false;
+    (void)snprintf(first.sun_path, sizeof(first.sun_path), "%s/%s", directory, name);
+    file->address = first;
+    file->address.sun_path[offset + SM_IPC_PREFIX_BYTES - 1] = SM_LIFE_MARK;
+    file->fd = listen_at(&first, sizeof(first));
+    if (file->fd < 0)
+        return false;
+    if (sm_life_unsettle(first.sun_path) && rename(first.sun_path, file->address.sun_path) == 0)
+        return true;
+    remove_file(first.sun_path);
+    close(file->fd);
+    return false;
+}
+
+/* The group's own socket reports a faulty directory, and all ranks learn of it. */
+sm_life_file *sm_life_file_begin(const char *directory, int32_t rank) {
+    uint8_t random[RANDOM_BYTES];
+    SM_ATTEMPT(making);
+    sm_life_file *file = calloc(1, sizeof(*file));
+    (void)sm_fork_generation();
+    if (file == NULL || sm_random(random, sizeof(random)) != SYMMEM_OK) {
+        free(file);
+        return NULL;
     }
+    sm_life_lock_all();
+    const bool is_made = make_file(file, directory, rank, random);
+    if (is_made) {
+        file->next = files;
+        files = file;
+    }
+    sm_life_unlock_all();
+    if (is_made)
+        return file;
+    free(file);
+    return NULL;
+}
+
+const char *sm_life_file_path(const sm_life_file *file) {
+    return file->address.sun_path;
+}
+
+void sm_life_file_settle(sm_life_file *file) {
+    const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_NOW}};
+    sm_life_lock_all();
+    if (file->fd >= 0) /* else the parent's */
+        (void)mark_times(file->address.sun_path, times);
     sm_life_unlock_all();
 }
 
@@ -227,7 +260,6 @@ void sm_life_file_end(sm_life_file *file) {
     if (*place != NULL)
         *place = file->next;
     if (file->fd >= 0) {
-        remove_file(file->known);
         remove_file(file->address.sun_path);
         close(file->fd);
     }

@@ -4,6 +4,7 @@
 #define SYMMEM_CORE_LIFE_H
 
 #include <stdio.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include "base/base.h"
 
@@ -18,16 +19,21 @@ symmem_status sm_life_id(uint8_t id[SM_LIFE_ID_BYTES]);
 /* Lets other processes see by name that this one lives. sm_life_end undoes one call that was OK. */
 symmem_status sm_life_begin(void);
 void sm_life_end(void);
-/* Does the same through a file in a directory, until sm_life_file_end. Returns NULL without a
- * record if there is no file. */
-sm_life_file *sm_life_file_begin(const char *directory);
-/* Gives the file a second name, which peers are told. It has SM_LIFE_MARK behind the prefix, in
- * place of SM_LIFE_UNTOLD. */
+/* Does the same through a file in a directory, until sm_life_file_end. `rank` is that of the
+ * context. Returns NULL without a record if there is no file. */
+sm_life_file *sm_life_file_begin(const char *directory, int32_t rank);
+/* Behind the prefix of a file's name. The second one stands there until the file is marked as
+ * unsettled. */
 #define SM_LIFE_MARK '.'
 #define SM_LIFE_UNTOLD '+'
-void sm_life_file_make_known(sm_life_file *file);
-/* Peers have been told: only that name stays. */
+/* Returns the rank in the name of a file, or -1. */
+int32_t sm_life_rank_of(const char *name);
+/* The rank's key in the store tells of the file from now on. */
 void sm_life_file_settle(sm_life_file *file);
+/* The key will not tell of the file any more: anybody may remove the file once its process has
+ * ended. */
+bool sm_life_unsettle(const char *path);
+bool sm_life_is_unsettled(const struct stat *file);
 const char *sm_life_file_path(const sm_life_file *file);
 void sm_life_file_end(sm_life_file *file);
 /* Drops the connections of processes that have looked. To be called now and then. */

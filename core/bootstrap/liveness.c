@@ -39,11 +39,6 @@
 
 /* Limit of a look into the store by a call that must not wait. */
 #define STORE_MS 20u
-/* Limit of all looks for the owner of a file. MARK_LOOKS of them are made in any case, because a
- * process without processor time would otherwise leave the file behind for good. */
-#define MARK_NS 200000000u
-#define MARK_LOOKS 64
-
 typedef struct watched {
     sm_identity identity;
     int pidfd; /* -1: not opened yet or not possible */
@@ -335,36 +330,28 @@ static bool mark_ended(const sm_liveness *liveness, int32_t rank, const char *fi
                             STORE_MS) == SYMMEM_OK;
 }
 
-/* Returns the rank of the known process with that file, or -1. */
-static int32_t known_owner(const sm_liveness *liveness, const char *file_name) {
-    for (int32_t rank = 0; rank < liveness->world_size; rank++)
-        if (liveness->ranks[rank].known &&
-            strcmp(base_of(liveness->ranks[rank].identity.life_file), file_name) == 0)
-            return rank;
-    return -1;
-}
-
-/* First the rank that is known to have the file: the others' keys are many to read in time. */
-static bool mark_owner(const sm_liveness *liveness, const char *file_name) {
-    const uint64_t end_ns = machine_ns() + MARK_NS;
-    const int32_t owner = known_owner(liveness, file_name);
-    bool is_done = owner >= 0 && mark_ended(liveness, owner, file_name);
-    for (int32_t rank = 0; rank < liveness->world_size && !is_done; rank++) {
-        if (rank >= MARK_LOOKS && machine_ns() >= end_ns)
-            return false;
-        is_done = mark_ended(liveness, rank, file_name);
-    }
-    return is_done;
-}
-
-bool sm_liveness_mark_ended(sm_liveness *liveness, const char *file_name) {
-    if (liveness == NULL)
+bool sm_liveness_mark_ended(sm_liveness *liveness, int32_t rank, const char *file_name) {
+    if (liveness == NULL || rank < 0)
         return false;
     SM_ATTEMPT(marking);
     pthread_mutex_lock(&liveness->mutex);
-    const bool is_done = liveness->store != NULL && mark_owner(liveness, file_name);
+    const bool is_done = liveness->store != NULL && mark_ended(liveness, rank, file_name);
     pthread_mutex_unlock(&liveness->mutex);
     return is_done;
+}
+
+bool sm_liveness_needs_no_file(sm_liveness *liveness, int32_t rank, const char *file_name) {
+    if (liveness == NULL || !is_rank(liveness, rank))
+        return false;
+    pthread_mutex_lock(&liveness->mutex);
+    const watched *owner = &liveness->ranks[rank];
+    bool is_so = owner->known && strcmp(base_of(owner->identity.life_file), file_name) == 0;
+    for (int32_t other = 0; other < liveness->world_size && is_so; other++) {
+        const watched *peer = &liveness->ranks[other];
+        is_so = peer->known && same(peer->identity.net_namespace, owner->identity.net_namespace);
+    }
+    pthread_mutex_unlock(&liveness->mutex);
+    return is_so;
 }
 
 enum memory { MEMORY_UNKNOWN, MEMORY_THERE, MEMORY_GONE };

@@ -38,9 +38,12 @@ symmem_peer_state sm_liveness_ask_of(sm_liveness *liveness, int32_t rank,
 /* Whether the process is ending, see symmem_host.peer_is_ending. Once it is GONE, either answer is
  * possible. */
 bool sm_liveness_is_ending(sm_liveness *liveness, const sm_identity *identity);
-/* If the store knows the process with that file, notes its end in the store, so that peers see it
- * without the file. True: the file may be removed. */
-bool sm_liveness_mark_ended(sm_liveness *liveness, const char *file_name);
+/* If the store has the rank's process with that file, notes its end in the store, so that peers see
+ * it without the file. True: the file may be removed. */
+bool sm_liveness_mark_ended(sm_liveness *liveness, int32_t rank, const char *file_name);
+/* Whether the rank's known process has that file, and all ranks are known and see the process by
+ * its name, which is in their network namespace. */
+bool sm_liveness_needs_no_file(sm_liveness *liveness, int32_t rank, const char *file_name);
 /* Writes the key of that note. The rank's successor removes the key in the end. */
 void sm_liveness_ended_key(const char *world_prefix, int32_t rank, char *key, size_t capacity);
 /* Whether this process would see the end of the rank's known process. Looks once. */

@@ -68,6 +68,7 @@ static symmem_status read_member(symmem_store *store, const char *key, uint32_t 
     if (status != SYMMEM_OK || bytes != sizeof(*member_p) || member_p->magic != MEMBER_MAGIC)
         return SYMMEM_NOT_FOUND;
     member_p->identity.host[sizeof(member_p->identity.host) - 1] = '\0';
+    member_p->identity.life_file[sizeof(member_p->identity.life_file) - 1] = '\0';
     return SYMMEM_OK;
 }
 
@@ -272,15 +273,6 @@ static bool surely_lives(const sm_world *world, const sm_identity *other) {
            sm_liveness_ask_of(world->liveness, world->rank, other) == SYMMEM_PEER_ALIVE;
 }
 
-/* Only the rank's key tells whose the file is, and it will be this process's. */
-static void remove_predecessors_file(const sm_world *world, const sm_identity *its) {
-    if (world->socket_dir == NULL)
-        return;
-    sm_liveness_learn(world->liveness, world->rank, its);
-    sm_ipc_sweep_one(world->socket_dir, its->life_file, world->liveness);
-    sm_liveness_learn(world->liveness, world->rank, world->identity);
-}
-
 static symmem_status refuse_taken(const sm_world *world, sm_member *own, const char *key) {
     sm_member found;
     {
@@ -289,11 +281,11 @@ static symmem_status refuse_taken(const sm_world *world, sm_member *own, const c
             return SYMMEM_OK;
     }
     /* A process may have several contexts. */
-    if (sm_identity_same_process(world->identity, &found.identity))
-        return SYMMEM_OK;
-    if (!surely_lives(world, &found.identity)) {
-        own->took_over = 1;
-        remove_predecessors_file(world, &found.identity);
+    const bool is_same = sm_identity_same_process(world->identity, &found.identity);
+    if (is_same || !surely_lives(world, &found.identity)) {
+        own->took_over = is_same ? 0 : 1;
+        /* Only the rank's key tells of that file, and it will tell of another one. */
+        sm_ipc_sweep_one(found.identity.life_file, world->liveness);
         return SYMMEM_OK;
     }
     fail_same_rank("init", &found.identity, world->identity, world->rank, world->size);

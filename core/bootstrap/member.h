@@ -48,7 +48,6 @@ bool sm_member_is_older(const sm_member *own, sm_trace trace);
 typedef struct sm_world {
     symmem_store *store;
     const char *prefix;          /* of the world's keys */
-    const char *socket_dir;      /* or NULL */
     const sm_identity *identity; /* own; NULL: it is not known */
     sm_liveness *liveness;
     const uint64_t *met;  /* bits of the ranks that messages have reached; NULL: none */

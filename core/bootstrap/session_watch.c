@@ -231,8 +231,7 @@ void sm_session_remove_traces(const sm_session *session, const sm_call *call, in
         bytes == sizeof(found) && has_ended(session, rank, &found.identity)) {
         found.identity.life_file[sizeof(found.identity.life_file) - 1] = '\0';
         /* Only while the member key still tells whose that file is. */
-        if (config->socket_dir != NULL)
-            sm_ipc_sweep_one(config->socket_dir, found.identity.life_file, config->liveness);
+        sm_ipc_sweep_one(found.identity.life_file, config->liveness);
         sm_store_take_back(config->store, key, &found, sizeof(found), SM_STORE_CLEAN_MS);
     }
     if (sm_session_read_join(session, call, rank, &join) == SYMMEM_OK &&

@@ -419,7 +419,8 @@ symmem_status symmem_group_destroy(symmem_group *group) {
         return status;
     symmem_context *context = group->context;
     symmem_error_record before;
-    const bool has_failed = sm_context_last_failure(context, &before);
+    bool differs;
+    const bool has_failed = sm_context_last_failure(context, &before, &differs);
     SM_ATTEMPT(ending);
     if (has_failed) /* a failure in another context is no news to these peers */
         (void)sm_error_raise(&before);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "ops/reduce.h"
+#include "ops/repeat.h"
 #include "ops/all_reduce.h"
 #include "backend/query.h"
 
@@ -222,10 +223,14 @@ symmem_status symmem_all_reduce(symmem_handle *handle, const DLTensor *input, sy
                                 symmem_stream *stream) {
     SM_PUBLIC_CALL;
     sm_reduction_call call;
+    symmem_status status;
     sm_reduction reduction = sm_reduction_of("all_reduce", SYMMEM_CALL_TWO_SHOT_ALL_REDUCE, handle,
                                              input, op, channel, timeout_ms, stream);
     sm_reduction_to(&reduction, output);
-    symmem_status status = sm_reduction_begin(&reduction, &call);
+    reduction.by_table = true;
+    if (sm_repeat_run(&reduction, &status))
+        return status;
+    status = sm_reduction_begin(&reduction, &call);
     if (status == SYMMEM_OK)
         status = sm_tensor_alike(&call.input, &call.out, reduction.name);
     if (status != SYMMEM_OK)

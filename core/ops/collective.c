@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The way of every collective operation from checked arguments to the backend. */
 #include "ops/collective.h"
+#include "ops/repeat.h"
 #include "backend/query.h"
 #include "backend/registry.h"
 #include "backend/table.h"
@@ -79,6 +80,13 @@ bool sm_collective_inside(const sm_collective_op *op, const sm_tensor *tensor) {
     uintptr_t begin = (uintptr_t)link->mapping->buffers[link->group->rank] + link->block_offset;
     uintptr_t at = (uintptr_t)tensor->data;
     return tensor->count == 0 || (at >= begin && at - begin < link->block_bytes);
+}
+
+bool sm_collective_is_of(const sm_link *link, const sm_tensor *tensor) {
+    const uintptr_t begin = (uintptr_t)link->mapping->buffers[link->group->rank];
+    const uintptr_t at = (uintptr_t)tensor->data;
+    return at >= begin && at - begin <= link->buffer_bytes &&
+           tensor->bytes <= link->buffer_bytes - (at - begin);
 }
 
 symmem_status sm_collective_symmetric(const sm_collective_op *op, const sm_tensor *tensor,
@@ -166,7 +174,7 @@ static symmem_call_id collective_call_id(const sm_collective_op *op) {
 
 static symmem_status cover_tensor(const sm_collective_op *op, sm_refs *refs,
                                   const sm_tensor *tensor) {
-    if (tensor == NULL || tensor->count == 0)
+    if (tensor == NULL || tensor->count == 0 || sm_collective_is_of(op->link, tensor))
         return SYMMEM_OK;
     return sm_refs_cover(refs, op->link->context, op->name, tensor->data, tensor->bytes);
 }
@@ -217,6 +225,8 @@ symmem_status sm_collective_run(sm_collective_op *op, const sm_tensor *in, const
             .plan = op->plan,
         };
         status = sm_channel_submit(&signal, op->stream);
+        if (status == SYMMEM_OK && op->reduction != NULL)
+            sm_repeat_keep(op, in, out, &signal.id);
     }
     sm_refs_finish(&refs);
     return status;

@@ -6,6 +6,8 @@
 #include "rendezvous/tensor.h"
 #include "stream/channel.h"
 
+typedef struct sm_reduction sm_reduction;
+
 /* One collective call on its way. */
 typedef struct sm_collective_op {
     const char *name; /* the public call */
@@ -17,7 +19,8 @@ typedef struct sm_collective_op {
     symmem_collective call;
     uint64_t detail; /* of the call id, beyond what `call` shows */
     symmem_ref keep; /* what the operation needs until it has run; object NULL: nothing more */
-    const sm_tensor *more; /* as those of sm_collective_run; NULL: none */
+    const sm_tensor *more;         /* as those of sm_collective_run; NULL: none */
+    const sm_reduction *reduction; /* that is kept for the next call (repeat.h); NULL: none */
     /* Of kinds that the backend has no collective for; see sm_parts. */
     symmem_status (*compose)(const sm_channel_op *op, const symmem_exec *exec, bool capturing);
     const void *plan;
@@ -30,6 +33,8 @@ symmem_status sm_collective_begin(sm_collective_op *op, const char *name, symmem
                                   const symmem_stream *stream);
 /* Whether a tensor begins in the handle's block. One without elements does, wherever it is. */
 bool sm_collective_inside(const sm_collective_op *op, const sm_tensor *tensor);
+/* Whether all of it lies in the allocation of the link, which keeps that. */
+bool sm_collective_is_of(const sm_link *link, const sm_tensor *tensor);
 /* *offset_p: of a tensor in the handle's block, from the allocation's base. NOT_SYMMETRIC,
  * OUT_OF_RANGE. */
 symmem_status sm_collective_symmetric(const sm_collective_op *op, const sm_tensor *tensor,

@@ -1,21 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* One-shot and two-shot all-reduce: checks of their arguments. */
+#include "ops/repeat.h"
 #include "ops/result_tensor.h"
 
 /* --- what all reductions share ------------------------------------------------------ */
-
-sm_reduction sm_reduction_of(const char *name, symmem_call_kind kind, symmem_handle *handle,
-                             const DLTensor *input, symmem_reduce_op op, int32_t channel,
-                             uint32_t timeout_ms, const symmem_stream *stream) {
-    return (sm_reduction){.name = name,
-                          .kind = kind,
-                          .handle = handle,
-                          .input = input,
-                          .op = op,
-                          .channel = channel,
-                          .timeout_ms = timeout_ms,
-                          .stream = stream};
-}
 
 /* A backend tells forms apart by which pointers there are. So that all ranks have the same form, an
  * empty tensor without data gets an address as well. */
@@ -50,6 +38,7 @@ symmem_status sm_reduction_begin(const sm_reduction *reduction, sm_reduction_cal
     if (reduction->has_out)
         give_address(&call->op, &call->out);
     call->op.call.count = call->input.count;
+    call->op.reduction = reduction->is_kept ? reduction : NULL;
     return SYMMEM_OK;
 }
 
@@ -107,9 +96,12 @@ static symmem_status one_shot_copy(sm_reduction_call *call) {
     return status == SYMMEM_OK ? sm_collective_run(op, &call->input, &call->out) : status;
 }
 
-static symmem_status one_shot(const sm_reduction *reduction) {
+static symmem_status one_shot(sm_reduction *reduction) {
     sm_reduction_call call;
-    symmem_status status = sm_reduction_begin(reduction, &call);
+    symmem_status status;
+    if (sm_repeat_run(reduction, &status))
+        return status;
+    status = sm_reduction_begin(reduction, &call);
     if (status == SYMMEM_OK)
         status = sm_tensor_alike(&call.input, &call.out, reduction->name);
     if (status == SYMMEM_OK)
@@ -198,10 +190,12 @@ symmem_status symmem_two_shot_all_reduce(symmem_handle *handle, const DLTensor *
                                          symmem_stream *stream) {
     SM_PUBLIC_CALL;
     sm_reduction_call call;
-    const sm_reduction reduction =
-        sm_reduction_of("two_shot_all_reduce", SYMMEM_CALL_TWO_SHOT_ALL_REDUCE, handle, input, op,
-                        channel, timeout_ms, stream);
-    symmem_status status = sm_reduction_begin(&reduction, &call);
+    symmem_status status;
+    sm_reduction reduction = sm_reduction_of("two_shot_all_reduce", SYMMEM_CALL_TWO_SHOT_ALL_REDUCE,
+                                             handle, input, op, channel, timeout_ms, stream);
+    if (sm_repeat_run(&reduction, &status))
+        return status;
+    status = sm_reduction_begin(&reduction, &call);
     if (status == SYMMEM_OK)
         status = sm_collective_symmetric(&call.op, &call.input, &call.op.call.offset);
     call.op.detail = SM_FORM_IN_PLACE;
@@ -214,11 +208,14 @@ symmem_status symmem_two_shot_all_reduce_out(symmem_handle *handle, const DLTens
                                              symmem_stream *stream) {
     SM_PUBLIC_CALL;
     sm_reduction_call call;
+    symmem_status status;
     sm_reduction reduction =
         sm_reduction_of("two_shot_all_reduce_out", SYMMEM_CALL_TWO_SHOT_ALL_REDUCE, handle, input,
                         op, channel, timeout_ms, stream);
     sm_reduction_to(&reduction, out);
-    symmem_status status = sm_reduction_begin(&reduction, &call);
+    if (sm_repeat_run(&reduction, &status))
+        return status;
+    status = sm_reduction_begin(&reduction, &call);
     if (status == SYMMEM_OK)
         status = sm_tensor_alike(&call.input, &call.out, reduction.name);
     if (status == SYMMEM_OK)

@@ -7,7 +7,7 @@
 #include "ops/collective.h"
 
 /* The arguments of a reduction. */
-typedef struct sm_reduction {
+struct sm_reduction {
     const char *name;
     symmem_call_kind kind;
     bool has_buffer, has_out;
@@ -19,12 +19,25 @@ typedef struct sm_reduction {
     int32_t channel;
     uint32_t timeout_ms;
     const symmem_stream *stream;
-} sm_reduction;
+    bool split;    /* the last dimension is, and not the first */
+    bool by_table; /* the context's table of all-reduces chooses its kind */
+    bool is_kept;  /* for the next call with the same arguments, see repeat.h */
+};
 
 /* What every reduction has; without buffer and out. */
-sm_reduction sm_reduction_of(const char *name, symmem_call_kind kind, symmem_handle *handle,
-                             const DLTensor *input, symmem_reduce_op op, int32_t channel,
-                             uint32_t timeout_ms, const symmem_stream *stream);
+static inline sm_reduction sm_reduction_of(const char *name, symmem_call_kind kind,
+                                           symmem_handle *handle, const DLTensor *input,
+                                           symmem_reduce_op op, int32_t channel,
+                                           uint32_t timeout_ms, const symmem_stream *stream) {
+    return (sm_reduction){.name = name,
+                          .kind = kind,
+                          .handle = handle,
+                          .input = input,
+                          .op = op,
+                          .channel = channel,
+                          .timeout_ms = timeout_ms,
+                          .stream = stream};
+}
 /* With a buffer on the way; with the caller's out. */
 static inline void sm_reduction_by(sm_reduction *reduction, const DLTensor *buffer) {
     reduction->has_buffer = true;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Reduce-scatter: checks of its arguments. */
 #include "ops/reduce.h"
+#include "ops/repeat.h"
 
 static symmem_status check_flat(const sm_collective_op *op, const sm_tensor *tensor) {
     if (tensor->ndim == 1)
@@ -59,11 +60,15 @@ symmem_status symmem_reduce_scatter_out(symmem_handle *handle, const DLTensor *i
                                         symmem_stream *stream) {
     SM_PUBLIC_CALL;
     sm_reduction_call call;
+    symmem_status status;
     int64_t row = 0;
     sm_reduction reduction = sm_reduction_of("reduce_scatter_out", SYMMEM_CALL_REDUCE_SCATTER,
                                              handle, input, op, channel, timeout_ms, stream);
     sm_reduction_to(&reduction, out);
-    symmem_status status = sm_reduction_begin(&reduction, &call);
+    reduction.split = split_last_dim;
+    if (sm_repeat_run(&reduction, &status))
+        return status;
+    status = sm_reduction_begin(&reduction, &call);
     if (status == SYMMEM_OK && !split_last_dim)
         status = check_flat(&call.op, &call.input);
     if (status == SYMMEM_OK && !split_last_dim)

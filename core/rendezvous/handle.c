@@ -22,8 +22,18 @@ symmem_status sm_handle_check(const symmem_handle *handle, const char *operation
     if (handle == NULL)
         return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "handle is NULL");
     const symmem_group *group = handle->link->group;
-    sm_call_is_of(group->rank, group->world_size, group->name);
-    return sm_context_check(handle->link->context, operation);
+    symmem_context *context = handle->link->context;
+    if (__builtin_expect(sm_fork_is_parents(context->made_in), false)) {
+        sm_call_is_of(group->rank, group->world_size, group->name);
+        return sm_fork_refuse(operation);
+    }
+    sm_clock_use(context->clock);
+    sm_call_is_of_in(group->rank, group->world_size, group->name, context->number,
+                     context->failure_ops, context);
+    /* Acquire pairs with: release in symmem_finalize */
+    return atomic_load_explicit(&context->finalized, memory_order_acquire)
+               ? sm_context_check(context, operation) /* which says it */
+               : SYMMEM_OK;
 }
 
 static symmem_status check_output(const symmem_handle *handle, const void *output_p,

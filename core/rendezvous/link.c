@@ -221,11 +221,13 @@ static sm_channel *make_channel(sm_link *link, int32_t index) {
     pthread_mutex_lock(&link->lock);
     sm_channel *channel = atomic_load_explicit(&link->channels[index], memory_order_relaxed);
     if (channel == NULL) {
-        channel = calloc(1, sizeof *channel);
+        channel = calloc(1, sizeof *channel + SM_KEPT_BYTES);
         if (channel != NULL && sm_timed_mutex_init(&channel->call_lock) != SYMMEM_OK) {
             free(channel);
             channel = NULL;
         }
+        if (channel != NULL)
+            channel->kept = channel + 1;
         if (channel != NULL)
             channel->composite = (symmem_composite){.peers = &link->peers, .channel = index};
         /* release; pairs with: sm_link_channel */

@@ -5,6 +5,8 @@
 
 #include "memory/mapping.h"
 
+#define SM_KEPT_BYTES 2560
+
 /* The order of one channel's operations across streams. */
 typedef struct sm_channel {
     sm_timed_mutex call_lock;
@@ -15,6 +17,9 @@ typedef struct sm_channel {
     void *capture_stream;
     uint64_t capture;
     symmem_composite composite; /* its composite operations, one after the other */
+    /* SM_KEPT_BYTES behind the channel, at first 0: calls that were checked (ops/repeat.c). Under
+     * the call lock. */
+    void *kept;
 } sm_channel;
 
 typedef struct sm_link {

@@ -154,6 +154,25 @@ static void build_record(const sm_link *link, const symmem_fault *fault,
         add_value(fault, record);
 }
 
+/* Writes into a POISONED record what poisoned the link. */
+static void name_cause(symmem_error_record *record, const symmem_error_record *cause) {
+    (void)snprintf(record->message, sizeof record->message, "poisoned by %s: %s, ",
+                   cause->operation, symmem_status_name(cause->status));
+    const size_t used = strlen(record->message);
+    sm_copy_text(record->message + used, sizeof record->message - used, cause->message);
+    record->failed_rank = cause->failed_rank;
+    record->missing_count = cause->missing_count;
+    memcpy(record->missing, cause->missing, sizeof record->missing);
+}
+
+/* Whether it names this rank alone, though another one has poisoned the link. link->lock held. */
+static bool names_only_itself(const sm_link *link, const symmem_fault *fault) {
+    const symmem_status cause = link->poison_record.status; /* OK: the link is not poisoned */
+    return fault->status == SYMMEM_POISONED && count_missing(fault) == 0 &&
+           (fault->failed_rank < 0 || fault->failed_rank == link->group->rank) &&
+           (cause == SYMMEM_POISONED || cause == SYMMEM_PEER_LOST);
+}
+
 /* Sets the first failure, whose record stays, and returns true for it. link->lock held. */
 static bool set_poison(sm_link *link, const symmem_error_record *record) {
     if (atomic_load_explicit(&link->poisoned, memory_order_relaxed))
@@ -198,6 +217,11 @@ void sm_link_signal_failed(const symmem_peers *peers, const symmem_fault *fault,
     symmem_error_record record;
     build_record(link, fault, &record);
     pthread_mutex_lock(&link->lock);
+    if (names_only_itself(link, fault)) {
+        name_cause(&record, &link->poison_record);
+        if (is_of_value(fault))
+            add_value(fault, &record);
+    }
     /* All ranks see that their calls differ, at a point where no work is half done. */
     bool calls_differ = fault->status == SYMMEM_MISMATCH && fault->own.kind != SYMMEM_CALL_NONE;
     bool first = !calls_differ && !is_wrong_split(fault) && set_poison(link, &record);
@@ -273,14 +297,11 @@ symmem_status sm_link_refuse_known_poison(sm_link *link, const char *operation) 
     pthread_mutex_lock(&link->lock);
     cause = link->poison_record;
     pthread_mutex_unlock(&link->lock);
-    (void)sm_fail(SYMMEM_POISONED, operation, "", "poisoned by %s: %s, %s", cause.operation,
-                  symmem_status_name(cause.status), cause.message);
+    (void)sm_fail(SYMMEM_POISONED, operation, "", "poisoned");
     symmem_error_record record;
     (void)sm_error_get(&record);
-    record.failed_rank = cause.failed_rank;
+    name_cause(&record, &cause);
     record.channel = cause.channel;
-    record.missing_count = cause.missing_count;
-    memcpy(record.missing, cause.missing, sizeof record.missing);
     (void)sm_error_raise(&record);
     sm_group_explain(link->context);
     return SYMMEM_POISONED;

@@ -40,4 +40,11 @@ typedef struct sm_link_caller {
 sm_link_caller *sm_link_set_caller(const sm_link *link, int32_t channel,
                                    symmem_error_record *record);
 
+/* Whether the handle is poisoned. Asks the device. */
+static inline bool sm_link_finds_poison(const sm_link *link) {
+    sm_link_check_device(link);
+    /* acquire; pairs with: set_poison */
+    return atomic_load_explicit(&link->poisoned, memory_order_acquire);
+}
+
 #endif

@@ -341,6 +341,11 @@ symmem_status sm_channel_submit(const sm_channel_op *op, const symmem_stream *st
     return status;
 }
 
+symmem_status sm_channel_run(const sm_channel_op *op, sm_channel *channel,
+                             const symmem_stream *stream) {
+    return stream != NULL ? enqueue(op, channel, stream->native) : run_now(op, channel, 0);
+}
+
 /* Names and points of an operation, by its kind. */
 static const sm_channel_op forms[] = {
     {.kind = SM_BARRIER,
@@ -356,6 +361,25 @@ static const sm_channel_op forms[] = {
      .begin_point = "wait_signal.begin",
      .done_point = "wait_signal.done"},
 };
+
+/* The usual case: no other call has the channel, and no failpoint looks on. Then one look for
+ * poison is enough. Returns false, with nothing done, in any other case. */
+static bool submit_at_once(const sm_channel_op *op, const symmem_stream *stream,
+                           symmem_status *status_p) {
+    const sm_link *link = op->link;
+    /* acquire; pairs with: make_channel of link.c */
+    sm_channel *channel = atomic_load_explicit(&link->channels[op->channel], memory_order_acquire);
+    if (link->context->point != NULL || channel == NULL ||
+        !sm_timed_mutex_try_lock(&channel->call_lock))
+        return false;
+    const bool may_run = !sm_link_finds_poison(link);
+    if (may_run)
+        *status_p = sm_channel_run(op, channel, stream);
+    sm_timed_mutex_unlock(&channel->call_lock);
+    if (may_run && *status_p != SYMMEM_OK)
+        sm_group_explain(link->context);
+    return may_run;
+}
 
 static symmem_status signal_call(symmem_handle *handle, sm_signal_kind kind, int32_t peer,
                                  int32_t channel, uint32_t timeout_ms,
@@ -380,8 +404,9 @@ static symmem_status signal_call(symmem_handle *handle, sm_signal_kind kind, int
         status = sm_handle_rank_check(handle, op.name, peer);
     if (status == SYMMEM_OK)
         status = sm_stream_fits(link->context, stream, link->device, op.name);
-    if (status == SYMMEM_OK)
-        status = sm_link_refuse_poisoned(link, op.name);
+    if (status != SYMMEM_OK || submit_at_once(&op, stream, &status))
+        return status;
+    status = sm_link_refuse_poisoned(link, op.name);
     return status == SYMMEM_OK ? sm_channel_submit(&op, stream) : status;
 }
 

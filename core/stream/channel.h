@@ -43,6 +43,10 @@ struct sm_channel_op {
 symmem_status sm_signal_check_channel(const sm_link *link, int32_t channel, const char *operation);
 /* Runs or enqueues an operation, whose arguments are checked, under its channel's call lock. */
 symmem_status sm_channel_submit(const sm_channel_op *op, const symmem_stream *stream);
+/* The same for a call that holds the call lock, on a handle that it has found not poisoned, in a
+ * context without failpoints. */
+symmem_status sm_channel_run(const sm_channel_op *op, sm_channel *channel,
+                             const symmem_stream *stream);
 /* Takes the channel's call lock for several operations in sequence, until sm_channel_let_go.
  * Without a stream it also waits for the channel's operations on streams. Answers TIMEOUT with
  * stage "channel" if that takes too long. */

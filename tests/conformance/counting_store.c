@@ -12,6 +12,8 @@ static symmem_status counting_get(void *self, const char *key, void *value, size
                                   size_t *bytes_p, uint32_t timeout_ms) {
     struct counting_store *counting = self;
     atomic_fetch_add(&counting->gets, 1);
+    if (counting->before_get != NULL)
+        counting->before_get(counting->arg, key);
     return symmem_store_get(counting->inner, key, value, capacity, bytes_p, timeout_ms);
 }
 

@@ -10,6 +10,8 @@
 struct counting_store {
     symmem_store *inner; /* borrowed */
     atomic_int sets, gets, waits, adds, removes, closes;
+    void (*before_get)(void *arg, const char *key); /* or NULL */
+    void *arg;
 };
 
 /* The rank's, begun anew. It stays where a body is left early, for what is ended behind that body

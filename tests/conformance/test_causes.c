@@ -432,6 +432,46 @@ TK_TEST(causes, lack_before_another_call, "SM-EXCHANGE-43", .ranks = {2, 4}) {
     tk_group_destroy(t, group);
 }
 
+enum { SLOT_FINALIZED = 1 };
+
+/* Who would read what the last rank left comes to it only after that rank has finalized. */
+static void await_finalize(void *arg, const char *key) {
+    struct tk *t = arg;
+    char wanted[32];
+    (void)snprintf(wanted, sizeof wanted, "/exit/%d", (int)t->last);
+    if (strstr(key, wanted) == NULL)
+        return;
+    for (int i = 0; i < 1000 && tk_read_u64(t, t->last, SLOT_FINALIZED) == 0; i++)
+        tk_sleep_ms(5);
+}
+
+TK_TEST(causes, lack_before_another_call_and_the_end, "SM-EXCHANGE-43", .ranks = {2, 4}) {
+    struct counting_store *slow = counting_store_begin(t->store);
+    symmem_store *store = NULL;
+    char value = 1, values[SYMMEM_MAX_WORLD_SIZE];
+    TK_REQUIRE_OK(t, symmem_store_open_custom(&counting_store_ops, slow, &store));
+    TK_REINIT(t, options.store = store);
+    symmem_group *group = tk_group(t, "lacking", NULL, 0);
+    tk_group_barrier(t, group);
+    slow->arg = t;
+    if (t->rank == t->last) {
+        lack(t, t->context);
+        TK_FAILS(t, MISMATCH, symmem_group_all_gather(group, &value, 1, values, LIMIT_MS));
+        tk_end_context(t);
+        tk_share_u64(t, SLOT_FINALIZED, 1);
+    } else {
+        slow->before_get = await_finalize;
+        TK_FAILS(t, MISMATCH, symmem_group_barrier(group, LIMIT_MS));
+        TK_CHECK_MSG(t, strstr(last_record().message, "NO_SPACE in alloc") != NULL, "%s",
+                     last_record().message);
+    }
+    tk_out_of_band_barrier(t);
+    if (t->rank != t->last)
+        tk_end_context(t);
+    symmem_store_close(store);
+    tk_out_of_band_barrier(t);
+}
+
 /* It goes on, and ends later for another reason. */
 TK_TEST(causes, lack_long_before_the_end, "SM-EXCHANGE-41", .ranks = {2, 4}, .flags = DEATH) {
     symmem_group *group = tk_world_group(t);

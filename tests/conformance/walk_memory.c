@@ -13,8 +13,8 @@
 #define MOST_PLACES 400
 #define MOST_POINTS 64
 #define VAIN_MS 300
-/* Where a context takes a second, not all points are tried, unless SYMMEM_SUITE_LONG=1 asks for it.
- */
+/* Where a context takes a second, as it may among many processes that compute, not all points and
+ * places are tried, unless SYMMEM_SUITE_LONG=1 asks for it. */
 #define ENOUGH_S 20
 
 enum { SLOT_STATUS = 8, SLOT_MORE };
@@ -203,9 +203,21 @@ static bool take_place(struct shortage *shortage) {
     return hit && tk_all_agree(t, SLOT_STATUS, !tk_failed(t));
 }
 
+static bool is_enough(const struct shortage *shortage) {
+    return !tk_suite_is_long() && time(NULL) - shortage->begun_s > ENOUGH_S;
+}
+
+static void note_places(struct tk *t, int places, const char *what, time_t begun_s) {
+    tk_note(t, "%d %s%s", places, what,
+            is_enough(&(struct shortage){.begun_s = begun_s})
+                ? ", the rest left out (SYMMEM_SUITE_LONG=1 tries all)"
+                : "");
+}
+
 static int take_places(struct shortage *shortage) {
     shortage->place = 1;
-    while (take_place(shortage) && shortage->place < MOST_PLACES)
+    while (tk_all_agree(shortage->t, SLOT_MORE, !is_enough(shortage)) && take_place(shortage) &&
+           shortage->place < MOST_PLACES)
         shortage->place++;
     TK_BELOW(shortage->t, MOST_PLACES, shortage->place);
     return shortage->place - 1;
@@ -235,9 +247,10 @@ static int walk_all(struct tk *t, int (*take)(struct shortage *shortage)) {
 
 void walk_shortages(struct tk *t) {
     TK_REQ(t, "SM-ERROR-09");
+    const time_t begun_s = time(NULL);
     int places = walk_all(t, take_places);
     if (t->rank == 0)
-        tk_note(t, "%d places", places);
+        note_places(t, places, "places", begun_s);
 }
 
 /* The points that a run passes, and how often each. */
@@ -253,10 +266,6 @@ static int find_points(struct shortage *shortage, char names[][32], int counts[]
         snprintf(names[count], 32, "%s", tk_recorded_point(t, count, &counts[count]));
     walk_give_back(&run);
     return count;
-}
-
-static bool is_enough(const struct shortage *shortage) {
-    return !tk_suite_is_long() && time(NULL) - shortage->begun_s > ENOUGH_S;
 }
 
 static int take_points(struct shortage *shortage) {
@@ -279,8 +288,5 @@ void walk_points_of_one(struct tk *t) {
     TK_REQ(t, "SM-POINT-02");
     const time_t begun_s = time(NULL);
     int places = walk_all(t, take_points);
-    tk_note(t, "%d points%s", places,
-            is_enough(&(struct shortage){.begun_s = begun_s})
-                ? ", the rest left out (SYMMEM_SUITE_LONG=1 tries all)"
-                : "");
+    note_places(t, places, "points", begun_s);
 }

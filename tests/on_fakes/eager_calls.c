@@ -87,6 +87,28 @@ static void expect_told_at_once(void) {
     expect_count(told, 5, "failures that the next call knows");
 }
 
+/* By the watcher, which slept while there was nothing. */
+static void expect_looked_after(void) {
+    need(symmem_stream_synchronize(own.stream, PATIENCE_MS), "the stream");
+    const int before = fake_calls("cuEventQuery");
+    reduce();
+    for (uint32_t ms = 0; ms < PATIENCE_MS && fake_calls("cuEventQuery") == before; ms++)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    expect(fake_calls("cuEventQuery") > before, "nobody looks after work in flight");
+}
+
+/* The entry that it took serves the next one. */
+static void expect_failed_launch(void) {
+    reduce();
+    fake_fail_calls("cuLaunchKernel", 0, 1, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+    need_status(
+        symmem_two_shot_all_reduce(own.handle, &own.words, SYMMEM_SUM, 0, PATIENCE_MS, own.stream),
+        SYMMEM_BACKEND, "a launch that is refused");
+    fake_fail_calls(NULL, 0, 0, CUDA_SUCCESS);
+    reduce();
+    need(symmem_stream_synchronize(own.stream, PATIENCE_MS), "the stream");
+}
+
 /* --- as a program does that uses the device itself ------------------------------------- */
 
 static void find_entry(const char *name, void *entry_p, size_t bytes) {
@@ -136,6 +158,8 @@ int main(void) {
     expect_calls("all-reduce in the context", reduce, true);
     expect_calls("barrier in the context", meet, true);
     expect_told_at_once();
+    expect_looked_after();
+    expect_failed_launch();
     leave_context(0);
     free_both(own.context, own.handle, memory);
     end_stream(own.stream);

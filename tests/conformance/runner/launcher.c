@@ -270,6 +270,8 @@ static void hear(struct runner_run *run, int rank) {
     struct starter_report report;
     while (run->launcher->fds[rank] >= 0) {
         ssize_t got = recv(run->launcher->fds[rank], &report, sizeof(report), MSG_DONTWAIT);
+        if (got == 0) /* the last report may have come between the kernel's two looks */
+            got = recv(run->launcher->fds[rank], &report, sizeof(report), MSG_DONTWAIT);
         if (got < 0 && (errno == EAGAIN || errno == EINTR))
             return;
         if (got != (ssize_t)sizeof(report)) {

@@ -17,6 +17,7 @@ static struct launched {
     CUfunction kernel;
     unsigned int blocks, threads;
     symmem_cuda_ll_args args;
+    CUstream native;
     CUresult result;
 } launched;
 
@@ -26,13 +27,15 @@ CUresult cuda_launch_kernel(const cuda_instance *on, CUfunction kernel, unsigned
     launched.kernel = kernel;
     launched.blocks = blocks;
     launched.threads = threads;
+    launched.native = native;
     memcpy(&launched.args, args, sizeof launched.args);
     return launched.result;
 }
 
-static int streams[2];
+static cuda_stream streams[2];
 static symmem_cuda_fault faults[2];
-static const symmem_exec on_stream = {.stream = &streams[0], .timeout_ms = 7};
+static const symmem_exec on_stream = {
+    .stream = &streams[0], .timeout_ms = 7, .capture_known = true};
 
 static CUfunction kernel_of(uintptr_t number) {
     return (CUfunction)number;
@@ -83,17 +86,17 @@ TEST("the same call again") {
     begin_with(plan);
     launch_new(kernel_of(1), 3, true);
     CU_ASSERT_FATAL(plan_of(&call) == plan && plan->kernel == kernel_of(1));
-    begin_with(plan);
-    launch.signal.fault = &faults[1];
-    launch.args.timeout_ms = 9;
-    launch.args.stream = 11;
-    CU_ASSERT_EQUAL(cuda_plan_enqueue(&instance, &launch, NULL), CUDA_SUCCESS);
+    const symmem_exec other = {.stream = &streams[1], .timeout_ms = 9, .capture_known = true};
+    streams[1].native = (CUstream)&launched;
+    CU_ASSERT_EQUAL(cuda_plan_launch(&instance, plan, &faults[1], &other), CUDA_SUCCESS);
     CU_ASSERT(launched.times == 1 && launched.kernel == kernel_of(1));
     CU_ASSERT(launched.blocks == 5 && launched.threads == 96 && launched.args.units == 3);
     CU_ASSERT(launched.args.signal.fault == &faults[1]);
-    CU_ASSERT(launched.args.signal.timeout_ms == 9 && launched.args.signal.stream == 11);
+    CU_ASSERT(launched.args.signal.timeout_ms == 9 && launched.native == streams[1].native);
+    CU_ASSERT_EQUAL(launched.args.signal.stream, (uint64_t)(uintptr_t)&streams[1]);
     launched.result = CUDA_ERROR_LAUNCH_FAILED;
-    CU_ASSERT_EQUAL(cuda_plan_enqueue(&instance, &launch, NULL), CUDA_ERROR_LAUNCH_FAILED);
+    CU_ASSERT_EQUAL(cuda_plan_launch(&instance, plan, &faults[1], &other),
+                    CUDA_ERROR_LAUNCH_FAILED);
     end();
 }
 
@@ -174,6 +177,12 @@ TEST("calls without a plan") {
     begin();
     exec.stream = NULL;
     CU_ASSERT_PTR_NULL(cuda_plan_of(&peers, 1, &call, &exec));
+    exec = on_stream;
+    exec.capture = 5;
+    CU_ASSERT_PTR_NULL(cuda_plan_of(&peers, 1, NULL, &exec));
+    exec = on_stream;
+    exec.capture_known = false;
+    CU_ASSERT_PTR_NULL(cuda_plan_of(&peers, 1, NULL, &exec));
     exec = on_stream;
     exec.composite = &composite;
     CU_ASSERT_PTR_NULL(cuda_plan_of(&peers, 1, NULL, &exec));

@@ -15,8 +15,9 @@
 
 static const int MOST_RANKS = 8, CHANNELS = 3, LIMIT_S = 60;
 static const uint32_t LIMIT_MS = 20000;
-// Elements, and of those that go in chunks: three for one block.
-static const size_t MOST = 2000, CHUNKED = 18000, BUFFER = 2 * CHUNKED, SIGNAL_BYTES = 4u << 20;
+// Elements, and of those that go in chunks: three for one block, and sixteen.
+static const size_t MOST = 2000, CHUNKED = 18000, MANY = 131072, BUFFER = MANY;
+static const size_t SIGNAL_BYTES = 4u << 20;
 
 // In every process at the same address; peers change it.
 struct rank_memory {

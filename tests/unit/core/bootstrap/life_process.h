@@ -135,12 +135,10 @@ static inline void be_process(int from, int to, const char *in) {
     sm_life_file *file = NULL;
     char what = AND_SLEEP;
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || sm_identity_self(&identity) != SYMMEM_OK ||
-        sm_identity_listen(&identity, in, &file) != SYMMEM_OK)
+        sm_identity_listen(&identity, in, 1, &file) != SYMMEM_OK)
         _exit(1);
-    if (file != NULL) {
-        sm_life_file_make_known(file);
+    if (file != NULL)
         sm_life_file_settle(file);
-    }
     if (write(to, &identity, sizeof(identity)) != sizeof(identity))
         _exit(1);
     while (read(from, &what, 1) == 1) {

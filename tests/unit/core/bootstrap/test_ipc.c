@@ -102,9 +102,15 @@ ssize_t __wrap_sendmsg(int fd, const struct msghdr *header, int flags) {
     return __real_sendmsg(fd, &sent, flags);
 }
 
+static int receive_error; /* of the next call */
+
 ssize_t __real_recvmsg(int fd, struct msghdr *header, int flags);
 ssize_t __wrap_recvmsg(int fd, struct msghdr *header, int flags);
 ssize_t __wrap_recvmsg(int fd, struct msghdr *header, int flags) {
+    errno = receive_error;
+    receive_error = 0;
+    if (errno != 0)
+        return -1;
     ssize_t got = __real_recvmsg(fd, header, flags);
     if (got >= 0 && falsify != NULL)
         falsify(header);
@@ -140,6 +146,58 @@ TEST("sending that fails") {
     CU_ASSERT_EQUAL(sm_ipc_send(a, address, 2, &tag, NULL, 0, 50), SYMMEM_SYSTEM);
     CU_ASSERT_EQUAL(last_record().system_errno, EINVAL);
     sm_ipc_destroy(a);
+}
+
+/* The messages arrive at the next calls, in their order. */
+TEST("receiving that fails") {
+    const int before = open_fds(), file = open("/dev/null", O_RDWR | O_CLOEXEC);
+    int got[SM_IPC_MAX_FDS], count;
+    int32_t source;
+    sm_ipc *a = NULL, *b = NULL;
+    sm_ipc_tag tag = tag_for(5, 3);
+    CU_ASSERT_EQUAL_FATAL(sm_ipc_create(NULL, NULL, &a), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(sm_ipc_create(NULL, NULL, &b), SYMMEM_OK);
+    CU_ASSERT_EQUAL(send_to(a, b, &tag, &file, 1), SYMMEM_OK);
+    tag.sequence++;
+    CU_ASSERT_EQUAL(send_to(a, b, &tag, &file, 1), SYMMEM_OK);
+    tag.sequence--;
+    receive_error = EIO;
+    CU_ASSERT_EQUAL(sm_ipc_recv(b, &tag, &source, got, &count, 100), SYMMEM_SYSTEM);
+    CU_ASSERT_EQUAL(last_record().system_errno, EIO);
+    CU_ASSERT(got_one(b, &tag));
+    tag.sequence++;
+    receive_error = EIO;
+    CU_ASSERT_EQUAL(sm_ipc_recv(b, &tag, &source, got, &count, 100), SYMMEM_SYSTEM);
+    CU_ASSERT(got_one(b, &tag));
+    sm_ipc_destroy(a);
+    sm_ipc_destroy(b);
+    close(file);
+    CU_ASSERT_EQUAL(open_fds(), before);
+}
+
+static int false_ends; /* of the next looks at messages */
+
+ssize_t __real_recv(int fd, void *data, size_t bytes, int flags);
+ssize_t __wrap_recv(int fd, void *data, size_t bytes, int flags);
+ssize_t __wrap_recv(int fd, void *data, size_t bytes, int flags) {
+    return false_ends > 0 && false_ends-- ? 0 : __real_recv(fd, data, bytes, flags);
+}
+
+/* The kernel may tell a connection's end though a message waits: if the sender sends it and closes
+ * between the kernel's look at the messages and its look at the connection. */
+TEST("an end before the message") {
+    const int file = open("/dev/null", O_RDWR | O_CLOEXEC);
+    sm_ipc *a = NULL, *b = NULL;
+    const sm_ipc_tag tag = tag_for(5, 3);
+    CU_ASSERT_EQUAL_FATAL(sm_ipc_create(NULL, NULL, &a), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(sm_ipc_create(NULL, NULL, &b), SYMMEM_OK);
+    CU_ASSERT_EQUAL(send_to(a, b, &tag, &file, 1), SYMMEM_OK);
+    false_ends = 1;
+    CU_ASSERT(got_one(b, &tag));
+    CU_ASSERT_EQUAL(false_ends, 0);
+    sm_ipc_destroy(a);
+    sm_ipc_destroy(b);
+    close(file);
 }
 
 /* Another group's, a rank that cannot be; what is no note, with a descriptor, or is one by its

@@ -14,7 +14,8 @@
 static char directory[] = "/tmp/symmem-sweep-XXXXXX";
 /* Names of this host, which the sweep may remove if no process answers there. */
 enum { NAME_BYTES = SM_IPC_PREFIX_BYTES + 8 };
-static char dead[NAME_BYTES], living[NAME_BYTES], plain[NAME_BYTES], linked[NAME_BYTES];
+static char dead[NAME_BYTES], living[NAME_BYTES], plain[NAME_BYTES], linked[NAME_BYTES],
+    untold[NAME_BYTES];
 
 static bool exists(const char *name) {
     char path[128];
@@ -73,28 +74,61 @@ TEST("sweep") {
     remove_at(linked);
 }
 
-/* A rank that is killed while it tells of its life file leaves it under two names. */
-TEST("a file that was about to be told") {
-    char names[2][NAME_BYTES], paths[2][128];
-    for (int first = 0; first < 2;
-         first++) { /* the one that the directory lists first, and the other */
-        for (int i = 0; i < 2; i++) {
-            snprintf(names[i], sizeof names[i], "%.*s%c%d", SM_IPC_PREFIX_BYTES - 1, dead, "+."[i],
-                     first);
-            snprintf(paths[i], sizeof paths[i], "%s/%s", directory, names[i]);
-        }
-        const int fd = bind_at(names[first]);
-        CU_ASSERT_EQUAL(link(paths[first], paths[1 - first]), 0);
+/* Another store's rank may have been killed. Its file is needed only if that store tells of it. */
+TEST("a file that no store tells of") {
+    for (int settles = 0; settles < 2; settles++) {
+        sm_life_file *file = sm_life_file_begin(directory, 3);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(file);
+        const char *name = sm_life_file_path(file) + strlen(directory) + 1;
+        CU_ASSERT_EQUAL(sm_life_rank_of(name), 3);
+        if (settles)
+            sm_life_file_settle(file);
         sm_ipc_sweep(directory, NULL);
-        CU_ASSERT(exists(names[0]) && exists(names[1]));
-        close(fd);
+        CU_ASSERT_TRUE(exists(name));
+        sm_life_forget_all(); /* closes the socket, as the end of its process does */
         sm_ipc_sweep(directory, NULL);
-        CU_ASSERT(!exists(names[0]) && !exists(names[1]));
+        CU_ASSERT_EQUAL(exists(name), settles);
+        if (settles)
+            remove_at(name);
+        sm_life_file_end(file);
     }
-    close(bind_at(names[1])); /* told, and no store knows whose it is */
+    close(bind_at(untold));
     sm_ipc_sweep(directory, NULL);
-    CU_ASSERT_TRUE(exists(names[1]));
-    remove_at(names[1]);
+    CU_ASSERT_FALSE(exists(untold));
+}
+
+TEST("the rank in a file's name") {
+    static const char *const none[] = {"", ".", ".x000", "+0001", "-0001"};
+    char name[64];
+    (void)snprintf(name, sizeof name, "%.*s.0a0bff", SM_IPC_PREFIX_BYTES - 1, dead);
+    CU_ASSERT_EQUAL(sm_life_rank_of(name), 0xa0b);
+    for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) {
+        (void)snprintf(name, sizeof name, "%.*s%s", SM_IPC_PREFIX_BYTES - 1, dead, none[i]);
+        CU_ASSERT_EQUAL(sm_life_rank_of(name), -1);
+    }
+}
+
+static int refusals; /* of the next connections */
+
+int __real_connect(int fd, const struct sockaddr *address, socklen_t bytes);
+int __wrap_connect(int fd, const struct sockaddr *address, socklen_t bytes);
+int __wrap_connect(int fd, const struct sockaddr *address, socklen_t bytes) {
+    errno = ECONNREFUSED;
+    return refusals > 0 && refusals-- ? -1 : __real_connect(fd, address, bytes);
+}
+
+/* The file of a socket is there a moment before the socket can be found. */
+TEST("a socket that is being bound") {
+    const int fd = bind_at(living);
+    refusals = 1;
+    sm_ipc_sweep(directory, NULL);
+    CU_ASSERT_EQUAL(refusals, 0);
+    CU_ASSERT_TRUE(exists(living));
+    refusals = 2;
+    sm_ipc_sweep(directory, NULL);
+    CU_ASSERT_EQUAL(refusals, 0);
+    CU_ASSERT_FALSE(exists(living));
+    close(fd);
 }
 
 /* A path that is too long for a socket's address belongs to no socket. */
@@ -154,61 +188,18 @@ TEST("whose file it was") {
     open_world();
     sm_copy_text(member.identity.life_file, sizeof(member.identity.life_file), "/a/folder/one");
     be_rank(1, &member, sizeof(member));
-    CU_ASSERT(!sm_liveness_mark_ended(liveness, "two"));
-    CU_ASSERT(sm_liveness_mark_ended(liveness, "one") && is_marked(1));
+    CU_ASSERT(!sm_liveness_mark_ended(liveness, 1, "two"));
+    CU_ASSERT(!sm_liveness_mark_ended(liveness, 0, "one"));
+    CU_ASSERT(!sm_liveness_mark_ended(liveness, -1, "one"));
+    CU_ASSERT(sm_liveness_mark_ended(liveness, 1, "one") && is_marked(1));
     sm_copy_text(member.identity.life_file, sizeof(member.identity.life_file), "three");
-    be_rank(2, &member.identity, sizeof(member.identity)); /* some keys hold nothing else */
-    CU_ASSERT(sm_liveness_mark_ended(liveness, "three") && is_marked(2));
+    be_rank(7, &member.identity, sizeof(member.identity)); /* some keys hold nothing else */
+    CU_ASSERT(sm_liveness_mark_ended(liveness, 7, "three") && is_marked(7)); /* a larger world's */
     sm_copy_text(member.identity.life_file, sizeof(member.identity.life_file), "four");
     be_rank(0, &member, sizeof(member) - 1);
-    CU_ASSERT(!sm_liveness_mark_ended(liveness, "four") && !is_marked(0));
-    CU_ASSERT(!sm_liveness_mark_ended(NULL, "one"));
+    CU_ASSERT(!sm_liveness_mark_ended(liveness, 0, "four") && !is_marked(0));
+    CU_ASSERT(!sm_liveness_mark_ended(NULL, 1, "one"));
     close_world();
-}
-
-static symmem_status late_get(void *self, const char *key, void *value, size_t capacity,
-                              size_t *bytes_p, uint32_t timeout_ms) {
-    sm_sleep_ns(220000000); /* as if there had been no processor */
-    return symmem_store_get(self, key, value, capacity, bytes_p, timeout_ms);
-}
-
-static symmem_status late_set(void *self, const char *key, const void *value, size_t bytes,
-                              uint32_t timeout_ms) {
-    return symmem_store_set(self, key, value, bytes, timeout_ms);
-}
-
-static symmem_status late_wait(void *self, const char *key, uint32_t timeout_ms) {
-    return symmem_store_wait(self, key, timeout_ms);
-}
-
-static symmem_status late_add(void *self, const char *key, int64_t delta, int64_t *value_p,
-                              uint32_t timeout_ms) {
-    return symmem_store_add(self, key, delta, value_p, timeout_ms);
-}
-
-static symmem_status late_remove(void *self, const char *key, uint32_t timeout_ms) {
-    return symmem_store_remove(self, key, timeout_ms);
-}
-
-static void late_close(void *self) {
-    symmem_store_close(self);
-}
-
-/* Later no rank can tell whose the file was: the rank's next process takes its key. */
-TEST("in time or not") {
-    static const symmem_store_ops ops = {sizeof(ops), late_set,    late_get,  late_wait,
-                                         late_add,    late_remove, late_close};
-    sm_member member;
-    symmem_store *late = NULL;
-    memset(&member, 0, sizeof(member));
-    open_world();
-    sm_copy_text(member.identity.life_file, sizeof(member.identity.life_file), "one");
-    be_rank(1, &member, sizeof(member));
-    CU_ASSERT_EQUAL_FATAL(symmem_store_open_custom(&ops, store, &late), SYMMEM_OK);
-    sm_liveness_read(liveness, late, "w");
-    CU_ASSERT(sm_liveness_mark_ended(liveness, "one") && is_marked(1));
-    sm_liveness_destroy(liveness);
-    symmem_store_close(late);
 }
 
 static atomic_int looks;
@@ -219,40 +210,45 @@ static symmem_status counted_get(void *self, const char *key, void *value, size_
     return symmem_store_get(self, key, value, capacity, bytes_p, timeout_ms);
 }
 
-/* A rank that knows whose the file was reads that rank's key alone, however many ranks there are.
- */
-TEST("the file of a known process") {
-    static const symmem_store_ops ops = {sizeof(ops), late_set,    counted_get, late_wait,
-                                         late_add,    late_remove, late_close};
-    enum { RANKS = 200 };
+static symmem_status passed_set(void *self, const char *key, const void *value, size_t bytes,
+                                uint32_t timeout_ms) {
+    return symmem_store_set(self, key, value, bytes, timeout_ms);
+}
+
+static symmem_status passed_wait(void *self, const char *key, uint32_t timeout_ms) {
+    return symmem_store_wait(self, key, timeout_ms);
+}
+
+static symmem_status passed_add(void *self, const char *key, int64_t delta, int64_t *value_p,
+                                uint32_t timeout_ms) {
+    return symmem_store_add(self, key, delta, value_p, timeout_ms);
+}
+
+static symmem_status passed_remove(void *self, const char *key, uint32_t timeout_ms) {
+    return symmem_store_remove(self, key, timeout_ms);
+}
+
+static void passed_close(void *self) {
+    symmem_store_close(self);
+}
+
+/* The file's name has the rank: one key is read, however many ranks there are. */
+TEST("one look at the store") {
+    static const symmem_store_ops ops = {sizeof(ops), passed_set,    counted_get, passed_wait,
+                                         passed_add,  passed_remove, passed_close};
     sm_member member;
     symmem_store *counted = NULL;
     memset(&member, 0, sizeof(member));
-    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
-    CU_ASSERT_EQUAL_FATAL(symmem_store_open_custom(&ops, store, &counted), SYMMEM_OK);
-    CU_ASSERT_EQUAL_FATAL(sm_liveness_create(RANKS, &liveness), SYMMEM_OK);
-    sm_liveness_read(liveness, counted, "w");
+    open_world();
     sm_copy_text(member.identity.life_file, sizeof(member.identity.life_file), "/a/folder/one");
-    be_rank(RANKS - 1, &member, sizeof(member));
-    sm_liveness_learn(liveness, RANKS - 1, &member.identity);
-    CU_ASSERT(sm_liveness_mark_ended(liveness, "one") && is_marked(RANKS - 1));
+    be_rank(SYMMEM_MAX_WORLD_SIZE - 1, &member, sizeof(member));
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_custom(&ops, store, &counted), SYMMEM_OK);
+    sm_liveness_read(liveness, counted, "w");
+    CU_ASSERT(sm_liveness_mark_ended(liveness, SYMMEM_MAX_WORLD_SIZE - 1, "one"));
+    CU_ASSERT(is_marked(SYMMEM_MAX_WORLD_SIZE - 1));
     CU_ASSERT_EQUAL(atomic_load(&looks), 1);
     sm_liveness_destroy(liveness);
     symmem_store_close(counted);
-}
-
-/* The rank's key is a successor's by now; another rank has the file. */
-TEST("a known process that has another file now") {
-    sm_member member;
-    memset(&member, 0, sizeof(member));
-    open_world();
-    sm_copy_text(member.identity.life_file, sizeof(member.identity.life_file), "/a/folder/one");
-    sm_liveness_learn(liveness, 2, &member.identity);
-    be_rank(0, &member, sizeof(member));
-    sm_copy_text(member.identity.life_file, sizeof(member.identity.life_file), "/a/folder/two");
-    be_rank(2, &member, sizeof(member));
-    CU_ASSERT(sm_liveness_mark_ended(liveness, "one") && is_marked(0) && !is_marked(2));
-    close_world();
 }
 
 static symmem_status cannot_set(void *self, const char *key, const void *value, size_t bytes,
@@ -262,8 +258,8 @@ static symmem_status cannot_set(void *self, const char *key, const void *value, 
 
 /* Then the file stays: without the mark no rank would know that its process has ended. */
 TEST("a store that takes no mark") {
-    static const symmem_store_ops ops = {sizeof(ops), cannot_set,  counted_get, late_wait,
-                                         late_add,    late_remove, late_close};
+    static const symmem_store_ops ops = {sizeof(ops), cannot_set,    counted_get, passed_wait,
+                                         passed_add,  passed_remove, passed_close};
     sm_member member;
     symmem_store *faulty = NULL;
     memset(&member, 0, sizeof(member));
@@ -272,40 +268,37 @@ TEST("a store that takes no mark") {
     be_rank(1, &member, sizeof(member));
     CU_ASSERT_EQUAL_FATAL(symmem_store_open_custom(&ops, store, &faulty), SYMMEM_OK);
     sm_liveness_read(liveness, faulty, "w");
-    CU_ASSERT(!sm_liveness_mark_ended(liveness, "one") && !is_marked(1));
+    CU_ASSERT(!sm_liveness_mark_ended(liveness, 1, "one") && !is_marked(1));
     sm_liveness_destroy(liveness);
     symmem_store_close(faulty);
 }
 
-static symmem_status once_late_get(void *self, const char *key, void *value, size_t capacity,
-                                   size_t *bytes_p, uint32_t timeout_ms) {
-    return atomic_load(&looks) == 0
-               ? (atomic_fetch_add(&looks, 1), late_get(self, key, value, capacity, bytes_p, 1))
-               : counted_get(self, key, value, capacity, bytes_p, timeout_ms);
-}
-
-/* In a large world only the first keys are read when the time is up. */
-TEST("many keys, in time or not") {
-    enum { RANKS = 70, LEAST = 64 };
-    symmem_store_ops ops = {sizeof(ops), late_set,    counted_get, late_wait,
-                            late_add,    late_remove, late_close};
-    for (int late = 0; late < 2; late++) {
-        sm_member member;
-        symmem_store *counted = NULL;
-        memset(&member, 0, sizeof(member));
-        ops.get = late ? once_late_get : counted_get;
-        atomic_store(&looks, 0);
-        CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
-        CU_ASSERT_EQUAL_FATAL(symmem_store_open_custom(&ops, store, &counted), SYMMEM_OK);
+/* Then the file stays only for ranks that see its owner by nothing else. */
+TEST("a store that has ended") {
+    enum { RANKS = 3, OWNER = 1, ELSEWHERE = RANKS, ANOTHER_FILE, NOBODY };
+    for (int odd = 0; odd <= NOBODY; odd++) {
+        sm_identity identities[RANKS];
+        sm_life_file *file = sm_life_file_begin(directory, OWNER);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(file);
+        const char *name = sm_life_file_path(file) + strlen(directory) + 1;
+        sm_life_file_settle(file);
         CU_ASSERT_EQUAL_FATAL(sm_liveness_create(RANKS, &liveness), SYMMEM_OK);
-        sm_liveness_read(liveness, counted, "w");
-        sm_copy_text(member.identity.life_file, sizeof(member.identity.life_file), "one");
-        be_rank(RANKS - 1, &member, sizeof(member));
-        CU_ASSERT_EQUAL(sm_liveness_mark_ended(liveness, "one"), !late);
-        CU_ASSERT_EQUAL(is_marked(RANKS - 1), !late);
-        CU_ASSERT_EQUAL(atomic_load(&looks), late ? LEAST : RANKS);
+        for (int32_t rank = 0; rank < RANKS; rank++) {
+            memset(&identities[rank], 0, sizeof(identities[rank]));
+            identities[rank].net_namespace = odd == ELSEWHERE && rank == 2 ? 8 : 7;
+            if (rank == OWNER && odd != ANOTHER_FILE)
+                sm_copy_text(identities[rank].life_file, sizeof(identities[rank].life_file),
+                             sm_life_file_path(file));
+            if (odd != rank)
+                sm_liveness_learn(liveness, rank, &identities[rank]);
+        }
+        sm_life_forget_all(); /* closes the socket */
+        sm_ipc_sweep(directory, liveness);
+        CU_ASSERT_EQUAL(exists(name), odd != NOBODY);
+        if (exists(name))
+            remove_at(name);
+        sm_life_file_end(file);
         sm_liveness_destroy(liveness);
-        symmem_store_close(counted);
     }
 }
 
@@ -314,9 +307,9 @@ TEST("a world without a store") {
     memset(&identity, 0, sizeof(identity));
     sm_copy_text(identity.life_file, sizeof(identity.life_file), "one");
     CU_ASSERT_EQUAL_FATAL(sm_liveness_create(3, &liveness), SYMMEM_OK);
-    CU_ASSERT(!sm_liveness_mark_ended(liveness, "one"));
+    CU_ASSERT(!sm_liveness_mark_ended(liveness, 1, "one"));
     sm_liveness_learn(liveness, 1, &identity);
-    CU_ASSERT(!sm_liveness_mark_ended(liveness, "one"));
+    CU_ASSERT(!sm_liveness_mark_ended(liveness, 1, "one"));
     sm_liveness_destroy(liveness);
 }
 
@@ -327,6 +320,7 @@ int unit_setup(void) {
     snprintf(living, sizeof living, "%s-living", prefix);
     snprintf(plain, sizeof plain, "%s-plain", prefix);
     snprintf(linked, sizeof linked, "%s-linked", prefix);
+    snprintf(untold, sizeof untold, "%s%c0001", prefix, SM_LIFE_UNTOLD);
     return mkdtemp(directory) == NULL;
 }
 

@@ -92,7 +92,7 @@ TEST("a full queue is alive") {
         close(fds[i]);
     /* The queue is emptied now and then. */
     CU_ASSERT_EQUAL_FATAL(sm_identity_self(&self), SYMMEM_OK);
-    CU_ASSERT_EQUAL_FATAL(sm_identity_listen(&self, NULL, &file), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(sm_identity_listen(&self, NULL, 0, &file), SYMMEM_OK);
     CU_ASSERT(fill(&self, fds) > 0);
     sm_life_serve();
     sm_life_answer answer;
@@ -141,15 +141,16 @@ TEST("by a file") {
     tell(&it, AND_END_LIFE);
     CU_ASSERT_EQUAL(rmdir(directory), 0);
     end(&it);
-    CU_ASSERT_PTR_NULL(sm_life_file_begin(directory));
+    CU_ASSERT_PTR_NULL(sm_life_file_begin(directory, 0));
     cannot_listen = true;
     CU_ASSERT_EQUAL(mkdir(directory, 0700), 0);
-    CU_ASSERT_PTR_NULL(sm_life_file_begin(directory));
+    CU_ASSERT_PTR_NULL(sm_life_file_begin(directory, 0));
     CU_ASSERT_EQUAL(rmdir(directory), 0); /* nothing is left there */
     cannot_listen = false;
 }
 
-static int failing_unlinks; /* the next ones */
+/* The next ones. */
+static int failing_unlinks, failing_renames, failing_times;
 
 int __real_unlink(const char *path);
 int __wrap_unlink(const char *path);
@@ -158,27 +159,54 @@ int __wrap_unlink(const char *path) {
     return failing_unlinks > 0 && failing_unlinks-- ? -1 : __real_unlink(path);
 }
 
+int __real_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to) {
+    errno = EIO;
+    return failing_renames > 0 && failing_renames-- ? -1 : __real_rename(from, to);
+}
+
+int __real_utimensat(int folder, const char *name, const struct timespec times[2], int flags);
+int __wrap_utimensat(int folder, const char *name, const struct timespec times[2], int flags);
+int __wrap_utimensat(int folder, const char *name, const struct timespec times[2], int flags) {
+    errno = EIO;
+    return failing_times > 0 && failing_times-- ? -1 : __real_utimensat(folder, name, times, flags);
+}
+
 /* Of the last rank to end no other one removes what is left. */
-TEST("a name is removed at the second try") {
+TEST("a call on the file that fails once") {
+    struct stat about;
     char place[] = "/tmp/symm-life-XXXXXX";
     CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(place));
-    for (int settles = 0; settles < 2; settles++) {
-        sm_life_file *file = sm_life_file_begin(place);
-        CU_ASSERT_PTR_NOT_NULL_FATAL(file);
-        sm_life_file_make_known(file);
-        CU_ASSERT_EQUAL(count_files(place, '\0'), 2); /* untold and told */
-        if (settles == 1) {
-            failing_unlinks = 1;
-            sm_life_file_settle(file);
-            CU_ASSERT_EQUAL(failing_unlinks, 0);
-            CU_ASSERT_EQUAL(count_files(place, '\0'), 1);
-            CU_ASSERT_EQUAL(access(sm_life_file_path(file), F_OK), 0);
-        }
-        failing_unlinks = 1;
-        sm_life_file_end(file);
-        CU_ASSERT_EQUAL(failing_unlinks, 0);
-        CU_ASSERT_EQUAL(count_files(place, '\0'), 0);
-    }
+    failing_times = 1;
+    sm_life_file *file = sm_life_file_begin(place, 1);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(file);
+    CU_ASSERT_EQUAL(failing_times, 0);
+    CU_ASSERT_EQUAL(count_files(place, '\0'), 1);
+    CU_ASSERT(lstat(sm_life_file_path(file), &about) == 0 && sm_life_is_unsettled(&about));
+    failing_times = 1;
+    sm_life_file_settle(file);
+    CU_ASSERT_EQUAL(failing_times, 0);
+    CU_ASSERT(lstat(sm_life_file_path(file), &about) == 0 && !sm_life_is_unsettled(&about));
+    failing_times = 1;
+    CU_ASSERT_TRUE(sm_life_unsettle(sm_life_file_path(file)));
+    CU_ASSERT(lstat(sm_life_file_path(file), &about) == 0 && sm_life_is_unsettled(&about));
+    failing_unlinks = 1;
+    sm_life_file_end(file);
+    CU_ASSERT_EQUAL(failing_unlinks, 0);
+    CU_ASSERT_EQUAL(count_files(place, '\0'), 0);
+    CU_ASSERT_EQUAL(rmdir(place), 0);
+}
+
+/* Then there is none, and nothing is left. */
+TEST("a file that cannot be made") {
+    char place[] = "/tmp/symm-life-XXXXXX";
+    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(place));
+    failing_times = 2;
+    CU_ASSERT_PTR_NULL(sm_life_file_begin(place, 1));
+    failing_renames = 1;
+    CU_ASSERT_PTR_NULL(sm_life_file_begin(place, 1));
+    CU_ASSERT_EQUAL(failing_times + failing_renames, 0);
     CU_ASSERT_EQUAL(rmdir(place), 0);
 }
 

@@ -46,7 +46,9 @@ CALL(FILES, false, int, fchmod, (int fd, mode_t mode), (fd, mode), EPERM, -1)
 CALL(FILES, false, int, fstat, (int fd, struct stat *out), (fd, out), EIO, -1)
 CALL(FILES, false, int, stat, (const char *path, struct stat *out), (path, out), EACCES, -1)
 CALL(FILES, false, int, mkdir, (const char *path, mode_t mode), (path, mode), EACCES, -1)
-CALL(FILES, false, int, link, (const char *from, const char *to), (from, to), EPERM, -1)
+CALL(FILES, false, int, utimensat,
+     (int directory, const char *name, const struct timespec times[2], int flags),
+     (directory, name, times, flags), EIO, -1)
 CALL(FILES, false, int, rename, (const char *from, const char *to), (from, to), EIO, -1)
 CALL(FILES, false, int, renameat, (int from_dir, const char *from, int to_dir, const char *to),
      (from_dir, from, to_dir, to), EIO, -1)

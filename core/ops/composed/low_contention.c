@@ -24,8 +24,8 @@ static symmem_status stage(sm_parts *parts, const gather_plan *plan) {
     return status == SYMMEM_OK ? sm_parts_copy(parts, own, plan->staged, plan->bytes) : status;
 }
 
-static symmem_status reduce_in_steps(const sm_channel_op *op, const symmem_exec *exec,
-                                     bool capturing) {
+static symmem_status all_gather_in_steps(const sm_channel_op *op, const symmem_exec *exec,
+                                         bool capturing) {
     const gather_plan *plan = op->plan;
     int32_t world_size = op->link->group->world_size;
     sm_parts parts;
@@ -96,7 +96,7 @@ symmem_status symmem_low_contention_all_gather_out(symmem_handle *handle, const 
         return sm_collective_run(&call, &in, &result);
     }
     call.detail = staged;
-    call.compose = reduce_in_steps;
+    call.compose = all_gather_in_steps;
     call.plan = &plan;
     return sm_collective_run(&call, &in, &result);
 }
