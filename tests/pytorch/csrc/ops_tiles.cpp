@@ -13,8 +13,8 @@ namespace {
 using std::string;
 using Tensor = at::Tensor;
 
-/* symmem's rows have elements that follow each other. Of a matrix whose columns do the rows and
- * columns change places: a tile decides for its out as well. */
+/* The elements of symmem's rows follow each other. Where those of a matrix's columns do, rows and
+ * columns change places. The tile decides for its out as well. */
 bool is_turned(const Tensor &tile) {
     return tile.stride(0) == 1 && tile.stride(1) != 1;
 }

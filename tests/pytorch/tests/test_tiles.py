@@ -346,7 +346,7 @@ def test_a_peer_that_gave_up():
 @pytest.mark.ranks(2)
 @pytest.mark.parametrize("name", ("tile_reduce", "multi_root_tile_reduce"))
 def test_a_peer_that_does_not_come(name):
-    """The limit is that of the group. What the ranks do together takes less, even where they are slow."""
+    """The limit is the group's. What the ranks do together takes less, even where they are slow."""
     group = dist.new_group(timeout=datetime.timedelta(seconds=15))
     tensor, handle = meet((4, 4), group=group)
     out, _ = meet((4, 4), group=group)
