@@ -12,10 +12,9 @@
 // So with twice as many slots as chunks in flight a slot is free when its number comes up again.
 // The same holds from call to call. The number of the block's last chunk lies in memory.
 //
-// Half of a block's warps push, and the others add, so that the link has data while chunks are
-// added. The word is written after a fence, which takes until all data that the block has in flight
-// has arrived. So one more warp does only that. The others count in shared memory which of them
-// have finished with a chunk.
+// The word is written after a fence, which takes until all data that the block has in flight has
+// arrived. So one warp of the block does only that. The other warps count in shared memory which of
+// them have finished pushing a chunk.
 #ifndef SYMMEM_KERNELS_CUDA_CHUNKS_CUH
 #define SYMMEM_KERNELS_CUDA_CHUNKS_CUH
 
@@ -53,15 +52,11 @@ struct chunk_slots {
     char *own_slots, *peer_slots;
 };
 
-// What a warp does. On the CPU one thread does everything.
-enum chunk_role { PUSHES, TAKES, ANNOUNCES };
-
 struct chunk_walk {
     chunk_slots at;
     uint32_t sequence; // before the call
     uint32_t count, units;
-    uint32_t worker, workers; // threads of the role
-    chunk_role role;
+    uint32_t worker, workers; // threads that move and add
 };
 
 // `own`, `peer`: signal states.
@@ -76,15 +71,13 @@ __device__ chunk_slots chunk_slots_of_block(char *own, char *peer, uint32_t chun
 }
 
 __device__ chunk_walk walk_of_block(const chunk_slots &at, uint32_t units) {
-    chunk_walk walk = {at, load_volatile(at.sequence), 0, units, 0, 1, PUSHES};
+    chunk_walk walk = {at, load_volatile(at.sequence), 0, units, 0, 1};
     const uint32_t chunks = (units + CHUNK_UNITS - 1) / CHUNK_UNITS;
     if (chunks > blockIdx.x)
         walk.count = (chunks - blockIdx.x + gridDim.x - 1) / gridDim.x;
 #ifndef SYMMEM_CUDA_LONE_LANE
-    const uint32_t pushing = blockDim.x / LANES / 2 * LANES, last = blockDim.x - LANES;
-    walk.role = threadIdx.x < pushing ? PUSHES : threadIdx.x < last ? TAKES : ANNOUNCES;
-    walk.worker = walk.role == PUSHES ? threadIdx.x : threadIdx.x - pushing;
-    walk.workers = walk.role == PUSHES ? pushing : last - pushing;
+    walk.worker = threadIdx.x;
+    walk.workers = blockDim.x - LANES;
 #endif
     return walk;
 }
@@ -183,79 +176,27 @@ __device__ __noinline__ uint64_t await_chunk(const symmem_cuda_signal_args &args
 // --- a block -----------------------------------------------------------------------
 
 #ifndef SYMMEM_CUDA_LONE_LANE
-// How many warps have pushed and taken the chunks of each slot. A warp may be ahead of another one,
-// but not by all slots, because what it waits for is not announced before the others are done.
-struct chunk_counts {
-    uint32_t pushed[SLOTS], taken[SLOTS];
-};
-
-__device__ void count_chunk(uint32_t *counts, uint32_t chunk) {
+// `pushed`: for each slot the number of warps that have pushed to it. A warp may be ahead of
+// another one, but not by all slots. Before it reuses a slot the peer has received everything that
+// was there.
+template <typename Ops>
+__device__ void push_and_count(const Ops &ops, const chunk_walk &walk, uint32_t chunk,
+                               uint32_t *pushed) {
+    push_chunk(ops, walk, chunk);
     __syncwarp();
     if (is_first_lane())
-        symmem::count_up(counts + chunk % SLOTS);
+        symmem::count_up(pushed + chunk % SLOTS);
 }
 
-// One thread waits until all warps are done with a chunk. Returns false if the block gives up. What
-// the warps themselves wait for has a deadline.
-__device__ bool await_warps(const uint32_t *counts, uint32_t chunk, uint32_t warps,
-                            const op_result *result) {
-    while (symmem::load_count(counts + chunk % SLOTS) < (chunk / SLOTS + 1) * warps)
-        if (load_volatile(&result->code) != OK)
-            return false;
-    return true;
-}
-
-// Returns false if the peer's chunk does not arrive. *start_ns is 0 until a warp waits.
-__device__ bool await_number(const symmem_cuda_signal_args &args, const chunk_walk &walk,
-                             uint32_t chunk, uint64_t *start_ns, op_result *result) {
-    const uint32_t sequence = walk.sequence + chunk + 1;
-    if (chunk_arrives(walk.at.arrived, sequence))
-        return true;
-    *start_ns = await_chunk(args, walk.at.arrived, sequence, *start_ns, result);
-    return *start_ns != 0;
-}
-
-template <typename Ops>
-__device__ bool push_chunks(const Ops &ops, const symmem_cuda_signal_args &args,
-                            const chunk_walk &walk, uint64_t start_ns, chunk_counts *counts,
-                            op_result *result) {
-    for (uint32_t i = 0; i < walk.count; i++) {
-        // Then the slot is free.
-        if (i > AHEAD && !await_number(args, walk, i - AHEAD - 1, &start_ns, result))
-            return false;
-        push_chunk(ops, walk, i);
-        count_chunk(counts->pushed, i);
-    }
-    return true;
-}
-
-// An operation in place overwrites what it has pushed.
-template <typename Ops>
-__device__ bool take_chunks(const Ops &ops, const symmem_cuda_signal_args &args,
-                            const chunk_walk &walk, uint64_t start_ns, chunk_counts *counts,
-                            op_result *result) {
-    const uint32_t pushing = (blockDim.x - LANES - walk.workers) / LANES;
-    for (uint32_t i = 0; i < walk.count; i++) {
-        if (!await_number(args, walk, i, &start_ns, result))
-            return false;
-        const bool pushed = !is_first_lane() || await_warps(counts->pushed, i, pushing, result);
-        if (!__all_sync(~0u, pushed))
-            return false;
-        __syncwarp();
-        take_chunk(ops, walk, i);
-        count_chunk(counts->taken, i);
-    }
-    return true;
-}
-
-// Called by one thread. Chunk i says that chunk i - AHEAD - 1 has been consumed.
-__device__ void announce_chunks(const chunk_walk &walk, const chunk_counts *counts,
+// The last warp's first lane announces chunks until all are announced, or until the others give up.
+// Those have a deadline.
+__device__ void announce_chunks(const chunk_walk &walk, const uint32_t *pushed,
                                 const op_result *result) {
-    const uint32_t taking = walk.workers / LANES, pushing = blockDim.x / LANES - 1 - taking;
+    const uint32_t warps = walk.workers / LANES;
     for (uint32_t i = 0; i < walk.count; i++) {
-        if (!await_warps(counts->pushed, i, pushing, result) ||
-            (i > AHEAD && !await_warps(counts->taken, i - AHEAD - 1, taking, result)))
-            return;
+        while (symmem::load_count(pushed + i % SLOTS) < (i / SLOTS + 1) * warps)
+            if (load_volatile(&result->code) != OK)
+                return;
         store_release(walk.at.peer_arrived, walk.sequence + i + 1);
     }
 }
@@ -263,20 +204,28 @@ __device__ void announce_chunks(const chunk_walk &walk, const chunk_counts *coun
 template <typename Ops>
 __device__ bool run_chunks_of(const Ops &ops, const symmem_cuda_signal_args &args,
                               const chunk_walk &walk, uint64_t start_ns, op_result *result) {
-    __shared__ chunk_counts counts;
+    __shared__ uint32_t pushed[SLOTS];
     if (threadIdx.x < SLOTS)
-        counts.pushed[threadIdx.x] = counts.taken[threadIdx.x] = 0;
+        pushed[threadIdx.x] = 0;
     begin_block_of_rounds(result, start_ns);
-    switch (walk.role) {
-    case PUSHES:
-        return push_chunks(ops, args, walk, start_ns, &counts, result);
-    case TAKES:
-        return take_chunks(ops, args, walk, start_ns, &counts, result);
-    default:
+    if (walk.worker >= walk.workers) {
         if (is_first_lane())
-            announce_chunks(walk, &counts, result);
+            announce_chunks(walk, pushed, result);
         return true;
     }
+    for (uint32_t i = 0; i < walk.count && i <= AHEAD; i++)
+        push_and_count(ops, walk, i, pushed);
+    for (uint32_t i = 0; i < walk.count; i++) {
+        if (!chunk_arrives(walk.at.arrived, walk.sequence + i + 1)) {
+            start_ns = await_chunk(args, walk.at.arrived, walk.sequence + i + 1, start_ns, result);
+            if (start_ns == 0)
+                return false;
+        }
+        take_chunk(ops, walk, i);
+        if (i + AHEAD + 1 < walk.count)
+            push_and_count(ops, walk, i + AHEAD + 1, pushed);
+    }
+    return true;
 }
 #else
 // One thread of the block does everything.

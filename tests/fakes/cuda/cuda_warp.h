@@ -14,7 +14,7 @@
 
 #define __shared__ static
 
-static const unsigned int LANES = 32, MOST_WARPS = 4;
+static const unsigned int LANES = 32, MOST_WARPS = 3;
 
 static thread_local host_place threadIdx;
 static host_place blockIdx, blockDim = {1, 1, 1}, gridDim = {1, 1, 1};

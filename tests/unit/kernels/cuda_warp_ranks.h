@@ -15,9 +15,8 @@
 
 static const int MOST_RANKS = 8, CHANNELS = 3, LIMIT_S = 60;
 static const uint32_t LIMIT_MS = 20000;
-// Elements, and of those that go in chunks: three for one block, and sixteen.
-static const size_t MOST = 2000, CHUNKED = 18000, MANY = 131072, BUFFER = MANY;
-static const size_t SIGNAL_BYTES = 4u << 20;
+// Elements, and of those that go in chunks: three for one block.
+static const size_t MOST = 2000, CHUNKED = 18000, BUFFER = 2 * CHUNKED, SIGNAL_BYTES = 4u << 20;
 
 // In every process at the same address; peers change it.
 struct rank_memory {
@@ -278,20 +277,19 @@ static void run_blocks(const call &c, const symmem_cuda_job &job, bool plain) {
         warp_launch(WARP_COLLECTIVE, c.blocks, warps, &general);
 }
 
-// With one warp or two that push, one that takes, and the one that announces. Peers need not have
-// the same number.
+// With one thread or two beside the one that tells, which peers need not have alike.
 static void run_chunks(const call &c, const symmem_cuda_job &job, bool plain) {
     const symmem_cuda_ll_args args = lines_args(c, job);
     const symmem_cuda_collective_args general = general_args(c, job, SYMMEM_CUDA_CHUNKS);
     if (is_move(c)) {
         const symmem_cuda_moves_args moves = moves_args(c, job);
         const void *given = &moves;
-        warp_launch(plain ? WARP_CHUNKED_MOVES : WARP_BYTES, c.blocks, plain ? 4 : 3,
+        warp_launch(plain ? WARP_CHUNKED_MOVES : WARP_BYTES, c.blocks, plain ? 3 : 2,
                     plain ? given : &general);
     } else if (plain)
-        warp_launch(WARP_CHUNKS, c.blocks, 4, &args);
+        warp_launch(WARP_CHUNKS, c.blocks, 3, &args);
     else
-        warp_launch(WARP_COLLECTIVE, c.blocks, 3, &general);
+        warp_launch(WARP_COLLECTIVE, c.blocks, 2, &general);
 }
 
 static void run(const call &c, bool plain) {

@@ -160,18 +160,6 @@ static bool calls_of_two() {
     return true;
 }
 
-// One warp takes what two have pushed, so it falls behind them.
-static bool many_chunks() {
-    const call c = {SUM_IN_PLACE, 0, MANY, 1, {0, 0}, 0, true};
-    for (uint32_t round = 1; round <= 4; round++) {
-        fill(round);
-        run(c, true);
-        CHECK(own_fault().code == 0);
-        CHECK(is_right(c, round));
-    }
-    return true;
-}
-
 template <int RANKS> static void test_calls() {
     for (const bool all : {false, true}) {
         linked = all;
@@ -357,7 +345,6 @@ TEST("what two ranks do") {
         run_ranks(2, calls_of_two);
     }
     linked = false;
-    run_ranks(2, many_chunks);
 }
 
 #include "cuda_warp_splits.h"
