@@ -32,10 +32,21 @@ uint8_t type_code(const at::Tensor &tensor) {
 } // namespace
 
 View::View(const at::Tensor &tensor, const char *name, Elements elements) {
+    borrow(tensor, name, elements);
+    TORCH_CHECK(tensor.is_contiguous(), name, " must be contiguous");
+}
+
+View View::strided(const at::Tensor &tensor, const char *name) {
+    View view;
+    view.borrow(tensor, name, Elements::numbers);
+    view.tensor_.strides = const_cast<int64_t *>(tensor.strides().data());
+    return view;
+}
+
+void View::borrow(const at::Tensor &tensor, const char *name, Elements elements) {
     TORCH_CHECK(tensor.device().is_cpu(), name,
                 " must be a CPU tensor, for so is the symmetric memory (got ", tensor.device(),
                 ")");
-    TORCH_CHECK(tensor.is_contiguous(), name, " must be contiguous");
     TORCH_CHECK(tensor.element_size() <= 8, name, " must have elements of 8 bytes at most, not of ",
                 tensor.scalar_type());
     tensor_.data = tensor.data_ptr();
@@ -64,6 +75,13 @@ c10::intrusive_ptr<Handle> handle_of(const at::Tensor &tensor, const std::string
                         "torch.distributed._symmetric_memory.empty() does");
     // Of its own allocator, so what it is is known.
     return c10::static_intrusive_pointer_cast<Handle>(std::move(memory));
+}
+
+void check_symmetric(const at::Tensor &tensor, const char *name) {
+    TORCH_CHECK(tensor.device().is_cpu() &&
+                    Allocator::instance().has_allocation(tensor.storage().mutable_data()),
+                "symmem: ", name, " is not in symmetric memory of the CPU (it is on ",
+                tensor.device(), "); torch.distributed._symmetric_memory.empty() makes it there");
 }
 
 size_t place_of(const at::Tensor &tensor) {

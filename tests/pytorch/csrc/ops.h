@@ -17,10 +17,13 @@ namespace symmem_torch {
 /* How symmem sees elements: by their dtype, or as bits, where they are only moved. */
 enum class Elements { numbers, bits };
 
-/* A contiguous tensor as DLPack's, borrowed: the tensor has to stay. */
+/* A tensor as DLPack's, borrowed: the tensor has to stay. */
 class View {
   public:
+    /* Throws for a tensor that is not contiguous. */
     View(const at::Tensor &tensor, const char *name, Elements elements = Elements::numbers);
+    /* With any strides, of elements to compute with. */
+    static View strided(const at::Tensor &tensor, const char *name);
     operator const DLTensor *() const {
         return &tensor_;
     }
@@ -28,12 +31,18 @@ class View {
     View &flatten(int64_t count);
 
   private:
+    View() = default;
+    void borrow(const at::Tensor &tensor, const char *name, Elements elements);
+
     DLTensor tensor_{};
     int64_t count_ = 0;
 };
 
 /* The handle of the tensor's memory on that group, after a rendezvous if there was none. */
 c10::intrusive_ptr<Handle> handle_of(const at::Tensor &tensor, const std::string &group);
+/* symmem takes splits and results in any memory. On GPUs all of them are symmetric, and what runs
+ * here is to run there. Looks at this rank alone, so that none waits for one that is wrong. */
+void check_symmetric(const at::Tensor &tensor, const char *name);
 /* Where in the handle's block a symmetric tensor is. */
 size_t place_of(const at::Tensor &tensor);
 symmem_reduce_op sum_only(const std::string &op);

@@ -9,15 +9,6 @@ namespace {
 using std::string;
 using Tensor = at::Tensor;
 
-/* symmem takes splits and results in any memory. On GPUs all of these are symmetric, and what runs
- * here is to run there. Looks at this rank alone, so that none waits for one that is wrong. */
-void check_symmetric(const Tensor &tensor, const char *name) {
-    TORCH_CHECK(tensor.device().is_cpu() &&
-                    Allocator::instance().has_allocation(tensor.storage().mutable_data()),
-                "symmem: ", name, " is not in symmetric memory of the CPU (it is on ",
-                tensor.device(), "); torch.distributed._symmetric_memory.empty() makes it there");
-}
-
 /* The arguments that the three forms have in common. */
 class Rows {
   public:

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators of PyTorch's NCCL and NVSHMEM backends that symmem has no call for, and a product whose
-input arrives in chunks.
-"""
+"""Operators of PyTorch's NCCL backend on blocks, and a product whose input arrives in chunks."""
 
 from __future__ import annotations
 
@@ -12,7 +10,6 @@ import pytest
 import torch
 import torch.distributed._symmetric_memory as symm_mem
 
-import symmem_torch
 from support import WORLD, fails, inputs, meet, rank, size
 
 ops = torch.ops.symm_mem
@@ -52,38 +49,7 @@ def test_async_input_mm():
     fails("OUT_OF_RANGE|INVALID_ARGUMENT", ops._async_input_mm, a, other, signals, chunks)
 
 
-# --- blocks and tiles -----------------------------------------------------------------------------
-
-
-@needs("tile_reduce")
-def test_tile_reduce():
-    values = inputs((8, 12))
-    tensor, handle = meet((8, 12))
-    tensor.copy_(values[rank()])
-    expected = torch.stack(values).sum(0)
-    for root in range(size()):
-        out, _ = meet((8, 12))
-        ops.tile_reduce(tensor[2:5, 4:8], out[2:5, 4:8], root, WORLD)
-        expected_here = torch.zeros(8, 12)
-        if rank() == root:
-            expected_here[2:5, 4:8] = expected[2:5, 4:8]
-        assert out.equal(expected_here)
-    fails("only sum", ops.tile_reduce, tensor, tensor, 0, WORLD, "max")
-    fails("roots must be in", ops.tile_reduce, tensor, tensor, size(), WORLD)
-    handle.barrier()
-
-
-@needs("multi_root_tile_reduce")
-def test_multi_root_tile_reduce():
-    values = inputs((4, 4 * size()), torch.bfloat16)
-    tensor, _ = meet((4, 4 * size()), dtype=torch.bfloat16)
-    tensor.copy_(values[rank()])
-    tiles = [tensor[:, 4 * root : 4 * root + 4] for root in range(size())]
-    out, _ = meet((4, 4), dtype=torch.bfloat16)
-    ops.multi_root_tile_reduce(tiles, out, list(range(size())), WORLD)
-    own = torch.stack([value.float() for value in values]).sum(0)[:, 4 * rank() : 4 * rank() + 4]
-    assert out.float().equal(own)
-    fails("each of them once", ops.multi_root_tile_reduce, tiles, out, [0] * size(), WORLD)
+# --- blocks --------------------------------------------------------------------------------------
 
 
 @needs("nccl_reduce_scatter_offset")
@@ -105,6 +71,36 @@ def test_reduce_scatter_offset(dim):
     assert all(one.equal(block) for one, block in zip(out, blocks))
     fails("a tensor of its shape", ops.nccl_reduce_scatter_offset, tensor, [], WORLD, dim)
     fails("must rise", ops.nccl_reduce_scatter_offset, tensor, [], WORLD, dim, [2, 1], [0, 0])
+    for wrong, text in (
+        (torch.zeros((*plain.shape, 2), dtype=torch.int32)[..., 0], "contiguous"),
+        (torch.zeros(plain.shape), "dtype"),
+        (tensor.view(-1)[: plain.numel()].view(plain.shape), "out overlaps input"),
+    ):
+        fails(text, ops.nccl_reduce_scatter_offset, tensor, [wrong], WORLD, dim)
+    assert tensor.equal(values[rank()])
+
+
+@needs("nccl_reduce_scatter_offset")
+def test_blocks_of_many_ranks_in_any_order():
+    """Ranks have different numbers of blocks, in an input whose rows lie apart."""
+    rows, columns = 3, 2 * size() + 3
+    values = inputs((rows, columns + 4))
+    tensor, _ = meet((rows, columns + 4))
+    tensor.copy_(values[rank()])
+    total = torch.stack(values).sum(0)[:, 2 : columns + 2]
+    lengths = [1, 2, *[2] * (size() - 1), 0, 2]
+    dst = [size() - 1, 0, *range(size() - 1), 1, size() - 1]
+    ends = torch.tensor(lengths).cumsum(0).tolist()
+    mine = [
+        total[:, end - length : end]
+        for end, length, owner in zip(ends, lengths, dst)
+        if owner == rank()
+    ]
+    out = [torch.zeros(block.shape) for block in mine]
+    ops.nccl_reduce_scatter_offset(
+        tensor[:, 2 : columns + 2], out, WORLD, 1, offsets=ends, dst_ranks=dst
+    )
+    assert all(one.equal(block) for one, block in zip(out, mine))
 
 
 @needs("nccl_all_to_all_nd")
@@ -127,14 +123,3 @@ def test_all_to_all_nd(flat):
     expected = torch.stack([value[rank()] for value in values], 1)
     assert out.view(rows, size(), columns).equal(expected)
     fails("must be 0 and 1", ops.nccl_all_to_all_nd, tensor, out, 0, 0, WORLD)
-
-
-def test_tensors_of_the_pool():
-    with symmem_torch.use_mem_pool(symm_mem.get_mem_pool("cpu")):
-        other, tile = torch.zeros(5), torch.ones(2, 3).mul_(rank() + 1)
-    if hasattr(ops, "tile_reduce"):
-        with symmem_torch.use_mem_pool(symm_mem.get_mem_pool("cpu")):
-            out = torch.zeros(2, 3)
-        ops.tile_reduce(tile, out, 0, WORLD)
-        assert out.eq(size() * (size() + 1) / 2 if rank() == 0 else 0).all()
-    assert other.eq(0).all()

@@ -102,7 +102,7 @@ def test_ranks(number):
     words, _ = meet(2, dtype=torch.int64)
     tensor.fill_(rank())
     handle.barrier()
-    boxed, out = symmem_torch._layer.boxed(handle), torch.zeros(4)
+    boxed, out, square = symmem_torch._layer.boxed(handle), torch.zeros(4), tensor.view(4, 4)
     range_ = r"must be in \[0"
     fails(range_, ops.nvshmem_broadcast, tensor, number, WORLD)
     fails(range_, ops.multimem_one_shot_reduce_out, tensor, "sum", number, WORLD, out)
@@ -116,8 +116,9 @@ def test_ranks(number):
         ("nccl_put_with_signal", (tensor, 1, number)),
         ("nvshmem_put_with_signal", (tensor, words, 1, number)),
         ("nvshmem_wait_for_signal", (words, 1, number)),
-        ("tile_reduce", (tensor.view(4, 4), torch.zeros(4, 4), number, WORLD)),
-        ("nccl_reduce_scatter_offset", (tensor.view(4, 4), [], WORLD, 0, [4], [number])),
+        ("tile_reduce", (square, square, number, WORLD)),
+        ("multi_root_tile_reduce", ([square], square, [number], WORLD)),
+        ("nccl_reduce_scatter_offset", (square, [], WORLD, 0, [4], [number])),
     ):
         if hasattr(ops, name):  # not every version has all
             fails(range_, getattr(ops, name), *arguments)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators of PyTorch's NCCL and NVSHMEM backends for which symmem has no call, over its handles:
-between two barriers each rank reads what it is to have from the memory of its peers.
+"""An operator of PyTorch's NCCL backend for which symmem has no call, over its handles: between two
+barriers each rank reads what it is to have from the memory of its peers.
 """
 
 from __future__ import annotations
@@ -44,103 +44,6 @@ def _of_peer(handle: Any, peer: int, tensor: torch.Tensor) -> torch.Tensor:
     return flat.as_strided(tensor.shape, tensor.stride())
 
 
-def _sum_of(handle: Any, tensor: torch.Tensor) -> torch.Tensor:
-    """In the order of ranks; small floating-point elements are added up as larger ones."""
-    parts = [_of_peer(handle, peer, tensor) for peer in range(handle.world_size)]
-    return torch.stack(parts).sum(0)
-
-
-# --- blocks and tiles -----------------------------------------------------------------------------
-
-
-def _check_sum(operation: str) -> None:
-    _check(operation == "sum", f'only sum is supported for now (got "{operation}")')
-
-
-def tile_reduce(
-    in_tile: torch.Tensor,
-    out_tile: torch.Tensor,
-    root: int,
-    group_name: str,
-    reduce_op: str = "sum",
-) -> None:
-    multi_root_tile_reduce([in_tile], out_tile, [root], group_name, reduce_op)
-
-
-def multi_root_tile_reduce(
-    in_tiles: list[torch.Tensor],
-    out_tile: torch.Tensor,
-    roots: list[int],
-    group_name: str,
-    reduce_op: str = "sum",
-) -> None:
-    """Each root has the sum of its tile of all ranks; one rank is root once at most."""
-    _check_sum(reduce_op)
-    _check(
-        len(in_tiles) == len(roots) > 0 and len(set(roots)) == len(roots),
-        "there must be a root for each tile, and each of them once",
-    )
-    _check(
-        all(tile.dim() == 2 and tile.dtype == out_tile.dtype for tile in in_tiles),
-        "tiles must have two dimensions and out_tile's dtype",
-    )
-    handles = [_handle(tile, group_name) for tile in in_tiles]
-    size, rank = handles[0].world_size, handles[0].rank
-    _check(all(0 <= root < size for root in roots), f"roots must be in [0, {size}) (got {roots})")
-    with _reading(handles[0]):
-        if rank in roots:
-            own = roots.index(rank)
-            _check(
-                out_tile.shape == in_tiles[own].shape,
-                f"out_tile must have in_tile's shape: {out_tile.shape}, {in_tiles[own].shape}",
-            )
-            out_tile.copy_(_sum_of(handles[own], in_tiles[own]))
-
-
-def reduce_scatter_offset(
-    input: torch.Tensor,
-    out: list[torch.Tensor],
-    group_name: str,
-    dim: int,
-    offsets: list[int] | None = None,
-    dst_ranks: list[int] | None = None,
-    red_op: str = "sum",
-) -> None:
-    """Blocks of rows or columns, each summed up by the rank that it is for."""
-    _check_sum(red_op)
-    _check(input.dim() == 2 and dim in (0, 1), "input must have two dimensions, and dim be 0 or 1")
-    handle = _handle(input, group_name)
-    size, rank = handle.world_size, handle.rank
-    length = input.shape[dim]
-    if offsets is None:
-        _check(length % size == 0, f"the group's size does not divide {length}")
-        offsets = [length // size * end for end in range(1, size + 1)]
-    if dst_ranks is None:
-        dst_ranks = [block % size for block in range(len(offsets))]
-    begins = [0, *offsets][:-1]
-    _check(len(dst_ranks) == len(offsets), "offsets and dst_ranks must have one length")
-    _check(
-        all(0 <= dst < size for dst in dst_ranks),
-        f"dst_ranks must be in [0, {size}) (got {dst_ranks})",
-    )
-    _check(
-        all(begin <= end <= length for begin, end in zip(begins, offsets)),
-        f"offsets must rise, and not beyond {length} (got {offsets})",
-    )
-    blocks = [
-        input.narrow(dim, begin, end - begin)
-        for begin, end, dst in zip(begins, offsets, dst_ranks)
-        if dst == rank
-    ]
-    _check(
-        [block.shape for block in blocks] == [one.shape for one in out],
-        "out must have a tensor of its shape for each block of this rank",
-    )
-    with _reading(handle):
-        for block, one in zip(blocks, out):
-            one.copy_(_sum_of(handle, block))
-
-
 def all_to_all_nd(
     input: torch.Tensor, out: torch.Tensor, scatter_dim: int, gather_dim: int, group_name: str
 ) -> None:
@@ -167,8 +70,5 @@ def all_to_all_nd(
 
 
 KERNELS = {
-    "tile_reduce": tile_reduce,
-    "multi_root_tile_reduce": multi_root_tile_reduce,
-    "nccl_reduce_scatter_offset": reduce_scatter_offset,
     "nccl_all_to_all_nd": all_to_all_nd,
 }
