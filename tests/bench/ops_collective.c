@@ -144,13 +144,26 @@ static symmem_status all_to_all_splits(bench_rank *self) {
                                  BENCH_ON_CHANNEL);
 }
 
-/* Equal parts of rows of one element, by splits in the device's memory, with what comes beside
+#define MOST_OF_A_ROW 256
+
+static void set_rows(DLTensor *tensor, int64_t *shape, size_t width) {
+    shape[1] = (int64_t)width;
+    shape[0] /= shape[1];
+    tensor->ndim = 2;
+}
+
+/* Equal parts of rows as a model has them, by splits in the device's memory, with what comes beside
  * them. */
 static bool make_splits(bench_rank *self) {
     int64_t splits[SYMMEM_MAX_WORLD_SIZE];
-    const size_t ranks = (size_t)self->ranks;
+    const size_t ranks = (size_t)self->ranks, part = self->count / ranks;
+    size_t width = MOST_OF_A_ROW;
+    while (part % width != 0)
+        width /= 2;
+    set_rows(&self->in_tensor, self->in_shape, width);
+    set_rows(&self->out_tensor, self->out_shape, width);
     for (size_t rank = 0; rank < ranks; rank++)
-        splits[rank] = (int64_t)(self->count / ranks);
+        splits[rank] = (int64_t)(part / width);
     self->factor = bench_private_memory(self, 3 * ranks * sizeof splits[0]);
     if (self->factor == NULL)
         return false;
