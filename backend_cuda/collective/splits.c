@@ -135,6 +135,7 @@ static void prepare_splits(const cuda_instance *instance, const symmem_peers *pe
     rounds.warps = data_warps(peers, s, symmem_cuda_ll_warps(ranks, own->block_bytes, channel));
     s->args.rounds = symmem_cuda_ll_layout_of(rounds, ranks, channels, own->block_bytes, channel,
                                               own->links.all_linked);
+    symmem_cuda_set_row_limits(&s->args);
     if (ranks <= SYMMEM_CUDA_SMALL_RANKS)
         memcpy(s->args.small_buffers, peers->buffers, sizeof(void *) * (size_t)ranks);
 }

@@ -155,9 +155,6 @@ __device__ uint32_t &units_of_pair(const symmem_cuda_splits_job &job, split_stat
 __device__ void note_pair(const symmem_cuda_splits_args &args, split_state *state, uint32_t from,
                           uint32_t to) {
     const symmem_cuda_splits_job &job = args.job;
-    const uint64_t room =
-        static_cast<uint64_t>(args.rounds.warps) * SYMMEM_CUDA_ROUND_UNITS * UNIT_BYTES;
-    const uint64_t most = job.row_bytes == 0 ? 0 : room / job.row_bytes;
     uint32_t &units = units_of_pair(job, state, from, to);
     uint64_t rows = 0;
     units = FETCHED;
@@ -165,22 +162,11 @@ __device__ void note_pair(const symmem_cuda_splits_args &args, split_state *stat
         return;
     for (uint32_t e = 0; e < job.experts; e++) {
         const uint64_t *part = split_part(job, state, static_cast<int32_t>(from), to, e);
-        if (part[1] > most - rows || (part[1] > 0 && part[0] % UNIT_BYTES != 0))
+        if (part[1] > args.line_rows - rows || (part[1] > 0 && part[0] % UNIT_BYTES != 0))
             return;
         rows += part[1];
     }
     units = static_cast<uint32_t>(rows * job.row_bytes / UNIT_BYTES);
-}
-
-// Called by all threads. Returns whether all ranks get all that they get by lines.
-__device__ bool note_pairs(const symmem_cuda_splits_args &args, split_state *state) {
-    const uint32_t ranks = static_cast<uint32_t>(args.job.ranks);
-    bool all = true;
-    for (uint32_t i = threadIdx.x; i < ranks * ranks; i += blockDim.x) {
-        note_pair(args, state, i / ranks, i % ranks);
-        all = all && (i / ranks == i % ranks || state->units[i] != FETCHED);
-    }
-    return __syncthreads_and(all);
 }
 
 // Returns where a unit of a pair lies: in bytes from the sender's buffer, or from the receiver's

@@ -31,6 +31,7 @@ struct split_state {
     symmem_cuda_split_check check;
     int32_t wrong; // the rank that `check` is about, or -1
     bool going, poisoned, wide;
+    uint32_t fetches; // not 0: some rank does from another one's buffer
     uint32_t table_flag, flags[SYMMEM_CUDA_SPLIT_THREADS / LANES]; // of this round's lines
     // that go from one rank to another by lines, or FETCHED
     uint32_t units[SYMMEM_CUDA_SMALL_RANKS * SYMMEM_CUDA_SMALL_RANKS];
@@ -116,17 +117,19 @@ __device__ void make_own_table(const symmem_cuda_splits_args &args, split_state 
         begin_lines(args, state);
     __syncthreads();
     if (threadIdx.x == 0) {
+        const symmem_cuda_splits_job own = args.job; // in registers
         symmem_cuda_split_check check = {0, 0, 0};
         uint64_t end = 0, begin = 0;
-        const uint32_t outer = job.offsets != nullptr ? job.experts : ranks;
-        const uint32_t inner = job.offsets != nullptr ? ranks : job.experts;
+        state->fetches = args.way != SYMMEM_CUDA_SPLIT_LINES;
+        const uint32_t outer = own.offsets != nullptr ? own.experts : ranks;
+        const uint32_t inner = own.offsets != nullptr ? ranks : own.experts;
         for (uint32_t a = 0; a < outer; a++)
             for (uint32_t b = 0; b < inner && check.fault == SYMMEM_CUDA_SPLIT_OK; b++) {
-                uint64_t *part = job.offsets != nullptr ? split_part(job, state, job.rank, b, a)
-                                                        : split_part(job, state, job.rank, a, b);
-                check = symmem_cuda_place_own(&job, static_cast<int64_t>(part[1]),
+                uint64_t *part = own.offsets != nullptr ? split_part(own, state, own.rank, b, a)
+                                                        : split_part(own, state, own.rank, a, b);
+                check = symmem_cuda_place_own(&own, static_cast<int64_t>(part[1]),
                                               static_cast<int64_t>(part[0]), &end, &begin);
-                part[0] = job.base + begin * job.row_bytes;
+                part[0] = own.base + begin * own.row_bytes;
             }
         header[0] = check.fault;
         header[1] = check.allowed;
@@ -171,7 +174,7 @@ __device__ bool exchange_by_tables(const symmem_cuda_splits_args &args, split_st
 
 // Returns the row at which the last part with rows that comes to `rank` ends. `place`: also notes
 // where each part begins, by its number in out.
-__device__ uint64_t place_parts(const symmem_cuda_splits_job &job, split_state *state, int32_t rank,
+__device__ uint64_t place_parts(symmem_cuda_splits_job job, split_state *state, int32_t rank,
                                 uint64_t *place) {
     const bool by_ranks = job.offsets != nullptr; // out
     const uint32_t ranks = static_cast<uint32_t>(job.ranks);
@@ -193,24 +196,53 @@ __device__ uint64_t place_parts(const symmem_cuda_splits_job &job, split_state *
     return last;
 }
 
-// What every rank finds in the tables. UNREADABLE: a rank's fault is none that there is.
-enum split_verdict { SPLITS_RIGHT, SPLITS_WRONG, SPLITS_UNREADABLE };
+// What every rank finds in the tables. UNREADABLE: a rank's fault is none that there is, or a part
+// is not in its rank's buffer.
+enum split_verdict { SPLITS_WRONG, SPLITS_UNREADABLE };
 
-// Called by all threads. state->wrong is the first rank that is wrong. It may change once a thread
-// is back, so all take their verdict from it before.
+// Notes in the header of a rank's table that what comes to it does not fit into its out. Returns
+// whether it is right.
+__device__ bool is_rank_right(const symmem_cuda_splits_job &job, split_state *state, int32_t rank) {
+    uint64_t *header = state->words + static_cast<uint32_t>(rank) * split_table_words(job);
+    const uint64_t end = place_parts(job, state, rank, rank == job.rank ? state->place : nullptr);
+    if (header[0] == SYMMEM_CUDA_SPLIT_OK && end > header[3]) {
+        header[0] = SYMMEM_CUDA_SPLIT_OUT;
+        header[1] = header[3];
+        header[2] = end;
+    }
+    return header[0] == SYMMEM_CUDA_SPLIT_OK;
+}
+
+// Whether a part that comes to this rank lies in its rank's buffer.
+__device__ bool is_part_there(const symmem_cuda_splits_job &job, split_state *state, uint32_t i) {
+    const uint64_t *part = split_part(job, state, static_cast<int32_t>(i / job.experts),
+                                      static_cast<uint32_t>(job.rank), i % job.experts);
+    return symmem_cuda_part_can_be(&job, part[0], part[1]);
+}
+
+// Called by all threads. Returns whether all is as it should be, which is found at once, and notes
+// what goes by lines.
+__device__ bool all_is_right(const symmem_cuda_splits_args &args, split_state *state) {
+    const symmem_cuda_splits_job &job = args.job;
+    const uint32_t ranks = static_cast<uint32_t>(job.ranks), thread = threadIdx.x;
+    const bool by_lines = args.way == SYMMEM_CUDA_SPLIT_LINES;
+    bool right = true;
+    for (uint32_t r = thread; r < ranks; r += blockDim.x)
+        right = is_rank_right(job, state, static_cast<int32_t>(r)) && right;
+    for (uint32_t i = thread; i < part_count(job); i += blockDim.x)
+        right = is_part_there(job, state, i) && right;
+    for (uint32_t i = thread; by_lines && i < ranks * ranks; i += blockDim.x) {
+        note_pair(args, state, i / ranks, i % ranks);
+        if (i / ranks != i % ranks && state->units[i] == FETCHED)
+            atomicOr(&state->fetches, 1u);
+    }
+    return __syncthreads_and(right);
+}
+
+// Called by all threads after all_is_right. state->wrong is the first rank that is wrong. It may
+// change once a thread is back, so all take their verdict from it before.
 __device__ split_verdict find_wrong(const symmem_cuda_splits_job &job, split_state *state) {
     const uint32_t words = split_table_words(job);
-    for (uint32_t r = threadIdx.x; r < static_cast<uint32_t>(job.ranks); r += blockDim.x) {
-        uint64_t *header = state->words + r * words;
-        uint64_t *place = r == static_cast<uint32_t>(job.rank) ? state->place : nullptr;
-        const uint64_t end = place_parts(job, state, static_cast<int32_t>(r), place);
-        if (header[0] == SYMMEM_CUDA_SPLIT_OK && end > header[3]) {
-            header[0] = SYMMEM_CUDA_SPLIT_OUT;
-            header[1] = header[3];
-            header[2] = end;
-        }
-    }
-    __syncthreads();
     if (threadIdx.x == 0) {
         state->wrong = -1;
         for (int32_t r = job.ranks - 1; r >= 0; r--) {
@@ -220,35 +252,23 @@ __device__ split_verdict find_wrong(const symmem_cuda_splits_job &job, split_sta
             state->wrong = r;
             state->check = {header[0], header[1], header[2]};
         }
+        for (uint32_t i = part_count(job); state->wrong < 0 && i > 0; i--)
+            if (!is_part_there(job, state, i - 1)) {
+                state->wrong = static_cast<int32_t>((i - 1) / job.experts);
+                state->check.fault = SYMMEM_CUDA_SPLIT_FAULTS;
+            }
     }
     __syncthreads();
-    const split_verdict verdict = state->wrong < 0 ? SPLITS_RIGHT
-                                  : state->check.fault < SYMMEM_CUDA_SPLIT_FAULTS
-                                      ? SPLITS_WRONG
-                                      : SPLITS_UNREADABLE;
+    const split_verdict verdict =
+        state->check.fault < SYMMEM_CUDA_SPLIT_FAULTS ? SPLITS_WRONG : SPLITS_UNREADABLE;
     __syncthreads();
     return verdict;
 }
 
-// Called by all threads. Returns whether every part that comes to this rank lies in its rank's
-// buffer. Otherwise state->wrong is a rank whose part does not.
-__device__ bool parts_can_be(const symmem_cuda_splits_job &job, split_state *state) {
-    bool all = true;
-    for (uint32_t i = threadIdx.x; i < part_count(job); i += blockDim.x) {
-        const int32_t from = static_cast<int32_t>(i / job.experts);
-        const uint64_t *part =
-            split_part(job, state, from, static_cast<uint32_t>(job.rank), i % job.experts);
-        if (!symmem_cuda_part_can_be(&job, part[0], part[1])) {
-            all = false;
-            state->wrong = from; // any of them
-        }
-    }
-    return __syncthreads_and(all);
-}
-
 // --- moves ----------------------------------------------------------------------------
 
-// A share of the moves: of the items of all parts, each warp takes every warps-th one.
+// A share of the moves: of the items of all parts, each warp takes every warps-th one. The first
+// warps are those that have lines, so the last ones begin.
 struct split_turn {
     uint32_t warp, warps, first; // the first item of the next part
 
@@ -269,7 +289,8 @@ struct split_turn {
 };
 
 __device__ split_turn own_turn() {
-    return {own_warp(), static_cast<uint32_t>(all_lanes() / WARP_LANES), 0};
+    const uint32_t warps = static_cast<uint32_t>(all_lanes() / WARP_LANES);
+    return {warps - 1 - own_warp(), warps, 0};
 }
 
 // place has where each part begins. Parts that come by lines are left out.
@@ -299,12 +320,11 @@ __device__ void move_parts(const symmem_cuda_splits_args &args, split_state *sta
 // because some rank fetches from another one's buffer.
 __device__ bool move_all(const symmem_cuda_splits_args &args, split_state *state,
                          uint64_t start_ns) {
-    const bool by_lines = args.way == SYMMEM_CUDA_SPLIT_LINES;
-    const bool all = by_lines && note_pairs(args, state);
-    if (by_lines && !all)
+    const bool by_lines = args.way == SYMMEM_CUDA_SPLIT_LINES, fetches = state->fetches != 0;
+    if (by_lines && fetches)
         acquire_lines(args, state);
     move_parts(args, state);
-    return (!by_lines || take_parts(args, state, start_ns)) && !all;
+    return (!by_lines || take_parts(args, state, start_ns)) && fetches;
 }
 
 __device__ void run_splits_at_once(const symmem_cuda_splits_args &args, split_state *state,
@@ -313,9 +333,8 @@ __device__ void run_splits_at_once(const symmem_cuda_splits_args &args, split_st
     if (!(args.way == SYMMEM_CUDA_SPLIT_LINES ? exchange_by_lines(args, state, start_ns)
                                               : exchange_by_tables(args, state, start_ns)))
         return;
-    const split_verdict verdict = find_wrong(args.job, state);
-    const bool right = verdict == SPLITS_RIGHT;
-    if (verdict == SPLITS_UNREADABLE || (right && !parts_can_be(args.job, state))) {
+    const bool right = all_is_right(args, state);
+    if (!right && find_wrong(args.job, state) == SPLITS_UNREADABLE) {
         fail_corrupt_part(args, state);
         return;
     }
@@ -335,12 +354,14 @@ __device__ void run_splits_at_once(const symmem_cuda_splits_args &args, split_st
 
 namespace {
 
-// As keep_all.
+// As keep_all, by all threads.
 __device__ void keep_splits(const symmem_cuda_splits_args &args, symmem_cuda_splits_args *kept) {
-    if (threadIdx.x != 0)
-        return;
-    *kept = args;
-    if (args.signal.world_size > SYMMEM_CUDA_SMALL_RANKS)
+    constexpr uint32_t words = sizeof(args) / sizeof(uint64_t);
+    static_assert(sizeof(args) % sizeof(uint64_t) == 0, "it is copied word by word");
+    for (uint32_t i = threadIdx.x; i < words; i += blockDim.x)
+        reinterpret_cast<uint64_t *>(kept)[i] = reinterpret_cast<const uint64_t *>(&args)[i];
+    __syncthreads();
+    if (threadIdx.x != 0 || args.signal.world_size > SYMMEM_CUDA_SMALL_RANKS)
         return;
     kept->signal.signals = kept->signal.small;
     kept->job.buffers = kept->small_buffers;

@@ -36,6 +36,7 @@ typedef struct symmem_cuda_splits_job {
     void *const *buffers;
     uint64_t base; /* where this rank's input begins in its buffer, in bytes */
     uint64_t in_rows, out_rows, align, row_bytes, buffer_bytes;
+    uint64_t buffer_rows; /* that a buffer has room for */
     uint32_t experts, element;
     int32_t rank, ranks;
 } symmem_cuda_splits_job;
@@ -44,8 +45,9 @@ typedef struct symmem_cuda_splits_args {
     symmem_cuda_signal_args signal;
     symmem_cuda_splits_job job;
     symmem_cuda_ll_layout rounds;
-    uint64_t table_at; /* in a rank's signal state */
-    uint32_t piece;    /* experts that are published at a time */
+    uint64_t table_at;  /* in a rank's signal state */
+    uint32_t piece;     /* experts that are published at a time */
+    uint32_t line_rows; /* that the lines of a pair of ranks have room for */
     int32_t way;
     bool after_barrier; /* a barrier kernel has compared the calls */
     void *small_buffers[SYMMEM_CUDA_SMALL_RANKS];
@@ -155,8 +157,16 @@ SYMMEM_CUDA_BOTH bool symmem_cuda_part_can_be(const symmem_cuda_splits_job *job,
                                               uint64_t rows) {
     if (rows == 0)
         return true;
-    return begin <= job->buffer_bytes && begin % job->element == 0 &&
-           (job->row_bytes == 0 || rows <= (job->buffer_bytes - begin) / job->row_bytes);
+    return begin <= job->buffer_bytes && begin % job->element == 0 && rows <= job->buffer_rows &&
+           rows * job->row_bytes <= job->buffer_bytes - begin;
+}
+
+/* Fills what the kernel would have to divide for, which takes it longer than a peer's line. */
+SYMMEM_CUDA_BOTH void symmem_cuda_set_row_limits(symmem_cuda_splits_args *args) {
+    const uint64_t row = args->job.row_bytes, unit = SYMMEM_CUDA_LL_LINE_BYTES;
+    const uint64_t line_bytes = (uint64_t)args->rounds.warps * SYMMEM_CUDA_ROUND_UNITS * unit;
+    args->job.buffer_rows = row == 0 ? UINT64_MAX : args->job.buffer_bytes / row;
+    args->line_rows = row == 0 ? UINT32_MAX : (uint32_t)(line_bytes / row);
 }
 
 #endif

@@ -55,6 +55,7 @@ static symmem_cuda_splits_args splits_args(const exchange &x, const int64_t *spl
     args.job.element = sizeof(float);
     args.job.rank = own;
     args.job.ranks = ranks;
+    symmem_cuda_set_row_limits(&args);
     return args;
 }
 
