@@ -17,8 +17,9 @@ _Static_assert((int)SYMMEM_SPLIT_NEGATIVE == (int)SYMMEM_CUDA_SPLIT_NEGATIVE &&
 
 /* Of all ranks, which may share a device. */
 #define MAX_BLOCKS_ALL_RANKS 128
-/* Bytes for which a block has one pass. */
-#define BYTES_PER_BLOCK ((size_t)SYMMEM_CUDA_SPLIT_THREADS / 32 * SYMMEM_CUDA_SPLIT_ITEM)
+/* Bytes of a handle's memory for which there is a block. With two ranks its lines take nearly as
+ * many, and one rank sends another one half at the most, unless the parts differ. */
+#define BYTES_PER_BLOCK ((size_t)SYMMEM_CUDA_SPLIT_THREADS / 32 * SYMMEM_CUDA_ROUND_BYTES)
 
 /* One that is being enqueued. */
 typedef struct splits_launch {

@@ -17,12 +17,16 @@ static symmem_handle *begin(struct tk *t, size_t bytes) {
 static void pointers_are_null(struct tk *t) {
     symmem_handle *handle = begin(t, 4096);
     void *const *tables[4] = {buffers_of(t, handle), pads_of(t, handle)};
-    void *device[2] = {NULL, NULL};
+    void **device[2] = {NULL, NULL};
     bool all = true;
     TK_OK(t, symmem_handle_buffer_ptrs_dev(handle, &device[0]));
     TK_OK(t, symmem_handle_signal_pad_ptrs_dev(handle, &device[1]));
-    tables[2] = device[0];
-    tables[3] = device[1];
+    for (int i = 0; i < 2; i++) { /* they may be where the CPU cannot read */
+        const size_t bytes = (size_t)t->world_size * sizeof(void *);
+        void **found = tk_scratch(t, bytes);
+        TK_REQUIRE_OK(t, symmem_copy(t->context, found, device[i], bytes, NULL));
+        tables[2 + i] = found;
+    }
     for (int i = 0; i < 4; i++)
         for (int32_t r = 0; r < t->world_size; r++) {
             TK_CHECK(t, r != t->rank || tables[i][r] != NULL);
