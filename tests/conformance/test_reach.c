@@ -17,7 +17,7 @@ static symmem_handle *begin(struct tk *t, size_t bytes) {
 static void pointers_are_null(struct tk *t) {
     symmem_handle *handle = begin(t, 4096);
     void *const *tables[4] = {buffers_of(t, handle), pads_of(t, handle)};
-    void **device[2] = {NULL, NULL};
+    void *device[2] = {NULL, NULL};
     bool all = true;
     TK_OK(t, symmem_handle_buffer_ptrs_dev(handle, &device[0]));
     TK_OK(t, symmem_handle_signal_pad_ptrs_dev(handle, &device[1]));
