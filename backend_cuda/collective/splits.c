@@ -31,15 +31,15 @@ typedef struct splits_launch {
 
 /* The number of blocks is the same on all ranks, although inputs and splits are not: it follows
  * from the memory that the handle shares, in which the inputs lie. */
-static unsigned int block_count(const symmem_peers *peers, int32_t channel, int32_t way,
-                                size_t block_bytes) {
+static unsigned int block_count(const symmem_peers *peers, int32_t channel, int32_t way) {
+    const cuda_peers *own = peers->priv;
     const size_t ranks = (size_t)peers->world_size;
-    size_t most = MAX_BLOCKS_ALL_RANKS / ranks, blocks = block_bytes / BYTES_PER_BLOCK;
+    size_t most = MAX_BLOCKS_ALL_RANKS / ranks, blocks = peers->buffer_bytes / BYTES_PER_BLOCK;
     if (way == SYMMEM_CUDA_SPLIT_PIECES)
         return 1;
     if (most > SYMMEM_CUDA_MAX_SYNC_BLOCKS)
         most = SYMMEM_CUDA_MAX_SYNC_BLOCKS;
-    const size_t warps = symmem_cuda_ll_warps(peers->world_size, block_bytes, channel);
+    const size_t warps = symmem_cuda_ll_warps(peers->world_size, own->block_bytes, channel);
     if (way == SYMMEM_CUDA_SPLIT_LINES && most > warps) /* one warp's lines for each block */
         most = warps;
     blocks = blocks < most ? blocks : most;
@@ -132,10 +132,11 @@ static void prepare_splits(const cuda_instance *instance, const symmem_peers *pe
                            ? symmem_cuda_parts_at(ranks, channels, own->block_bytes, channel)
                            : symmem_cuda_split_table_at(ranks, channels, channel);
     s->args.piece = symmem_cuda_split_piece(ranks, channel);
-    s->blocks = block_count(peers, channel, s->args.way, own->block_bytes);
+    s->blocks = block_count(peers, channel, s->args.way);
     rounds.warps = data_warps(peers, s, symmem_cuda_ll_warps(ranks, own->block_bytes, channel));
     s->args.rounds = symmem_cuda_ll_layout_of(rounds, ranks, channels, own->block_bytes, channel,
                                               own->links.all_linked);
+    s->args.of_two = ranks == 2 && rounds.warps > 0 && own->links.all_linked;
     symmem_cuda_set_row_limits(&s->args);
     if (ranks <= SYMMEM_CUDA_SMALL_RANKS)
         memcpy(s->args.small_buffers, peers->buffers, sizeof(void *) * (size_t)ranks);

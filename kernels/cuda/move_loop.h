@@ -53,9 +53,9 @@ SYMMEM_CUDA_BOTH size_t symmem_cuda_head_bytes(const void *at, size_t unit, size
     return head < bytes ? head : bytes;
 }
 
-/* Moves the lead, the body in whole units, and the rest. */
-SYMMEM_CUDA_CALLED void symmem_cuda_move(const symmem_cuda_segment &segment, size_t lane,
-                                         size_t lanes) {
+/* Moves the lead, the body in whole units, and the rest. Passed by reference the segment would lie
+ * on a stack, and a kernel with a stack starts later. */
+SYMMEM_CUDA_CALLED void symmem_cuda_move(symmem_cuda_segment segment, size_t lane, size_t lanes) {
     char *dst = segment.dst;
     const char *src = segment.src;
     if (dst == src || segment.bytes == 0)

@@ -3,8 +3,8 @@
 // splits, shows the table of its parts to the blocks of its number on the other ranks and gets
 // theirs, by LL lines or through the signal state and a barrier. So every block knows all parts of
 // all ranks, checks them, and finds the same result on every rank. Parts that fit have come by
-// lines with the tables (split_lines.cuh). The others its warps fetch from the peers' buffers, and
-// then a barrier of each block ends the operation.
+// lines with the tables (split_lines.cuh; split_two.cuh has a faster way for two ranks). The others
+// its warps fetch from the peers' buffers, and then a barrier of each block ends the operation.
 //
 // Tables that do not fit take some experts at a time, in one block: once to check, and once more to
 // move. Channels without room for a table have their split table for that, one expert at a time.
@@ -24,6 +24,9 @@ constexpr uint32_t WARP_LANES = 1; // that share out the moves
 #else
 constexpr uint32_t WARP_LANES = LANES;
 #endif
+
+// How far a block has come: not at all, it has all tables, or it is done.
+enum split_stage { SPLITS_NOT_BEGUN, SPLITS_EXCHANGED, SPLITS_DONE };
 
 // A block's knowledge, in shared memory.
 struct split_state {
@@ -279,12 +282,20 @@ struct split_turn {
         for (; item < items; item += warps) {
             const uint64_t at = static_cast<uint64_t>(item) * SYMMEM_CUDA_SPLIT_ITEM;
             const uint64_t left = bytes - at;
-            const symmem_cuda_segment segment = {
-                dst + at, src + at,
-                static_cast<size_t>(left < SYMMEM_CUDA_SPLIT_ITEM ? left : SYMMEM_CUDA_SPLIT_ITEM)};
-            symmem_cuda_move(segment, own_lane_of_warp(), WARP_LANES);
+            move_item(dst + at, src + at,
+                      left < SYMMEM_CUDA_SPLIT_ITEM ? left : SYMMEM_CUDA_SPLIT_ITEM);
         }
         first = (first + items) % warps;
+    }
+
+    // The usual case without the divisions of the general one.
+    static __device__ void move_item(char *dst, const char *src, uint64_t bytes) {
+        constexpr uint64_t unit = sizeof(symmem_cuda_unit);
+        if ((reinterpret_cast<uint64_t>(dst) | reinterpret_cast<uint64_t>(src) | bytes) % unit == 0)
+            symmem_cuda_move_units<symmem_cuda_unit>(dst, src, bytes / unit, own_lane_of_warp(),
+                                                     WARP_LANES);
+        else
+            symmem_cuda_move({dst, src, bytes}, own_lane_of_warp(), WARP_LANES);
     }
 };
 
@@ -327,11 +338,16 @@ __device__ bool move_all(const symmem_cuda_splits_args &args, split_state *state
     return (!by_lines || take_parts(args, state, start_ns)) && fetches;
 }
 
-__device__ void run_splits_at_once(const symmem_cuda_splits_args &args, split_state *state,
-                                   uint64_t start_ns) {
+__device__ bool exchange_tables(const symmem_cuda_splits_args &args, split_state *state,
+                                uint64_t start_ns) {
     make_own_table(args, state);
-    if (!(args.way == SYMMEM_CUDA_SPLIT_LINES ? exchange_by_lines(args, state, start_ns)
-                                              : exchange_by_tables(args, state, start_ns)))
+    return args.way == SYMMEM_CUDA_SPLIT_LINES ? exchange_by_lines(args, state, start_ns)
+                                               : exchange_by_tables(args, state, start_ns);
+}
+
+__device__ void run_splits_at_once(const symmem_cuda_splits_args &args, split_state *state,
+                                   uint64_t start_ns, split_stage stage) {
+    if (stage == SPLITS_NOT_BEGUN && !exchange_tables(args, state, start_ns))
         return;
     const bool right = all_is_right(args, state);
     if (!right && find_wrong(args.job, state) == SPLITS_UNREADABLE) {
@@ -351,6 +367,7 @@ __device__ void run_splits_at_once(const symmem_cuda_splits_args &args, split_st
 } // namespace
 
 #include "cuda/split_pieces.cuh"
+#include "cuda/split_two.cuh"
 
 namespace {
 
@@ -367,14 +384,15 @@ __device__ void keep_splits(const symmem_cuda_splits_args &args, symmem_cuda_spl
     kept->job.buffers = kept->small_buffers;
 }
 
-__device__ void run_splits(const symmem_cuda_splits_args &args, split_state *state) {
+__device__ void run_splits(const symmem_cuda_splits_args &args, split_state *state,
+                           split_stage stage) {
     uint64_t start_ns = now_ns();
     if (args.after_barrier && !goes_on(args.signal, &start_ns))
         return;
     if (args.way == SYMMEM_CUDA_SPLIT_PIECES)
         run_splits_by_pieces(args, state, start_ns);
     else
-        run_splits_at_once(args, state, start_ns);
+        run_splits_at_once(args, state, start_ns, stage);
 }
 
 } // namespace
@@ -383,12 +401,15 @@ extern "C" __global__ void __launch_bounds__(SYMMEM_CUDA_SPLIT_THREADS)
     symmem_all_to_all_v(const __grid_constant__ symmem_cuda_splits_args given) {
     __shared__ symmem_cuda_splits_args args;
     __shared__ split_state state;
+    const split_stage stage = run_usual_splits(given, &state);
+    if (stage == SPLITS_DONE)
+        return;
     keep_splits(given, &args);
     if (threadIdx.x == 0)
         state.going = begin_block(args.signal);
     __syncthreads();
     if (state.going)
-        run_splits(args, &state);
+        run_splits(args, &state, stage);
     end_block(args.signal);
 }
 

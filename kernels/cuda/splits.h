@@ -37,7 +37,8 @@ typedef struct symmem_cuda_splits_job {
     uint64_t base; /* where this rank's input begins in its buffer, in bytes */
     uint64_t in_rows, out_rows, align, row_bytes, buffer_bytes;
     uint64_t buffer_rows; /* that a buffer has room for */
-    uint32_t experts, element;
+    uint32_t experts;
+    uint32_t element; /* bytes, a power of two */
     int32_t rank, ranks;
 } symmem_cuda_splits_job;
 
@@ -50,6 +51,7 @@ typedef struct symmem_cuda_splits_args {
     uint32_t line_rows; /* that the lines of a pair of ranks have room for */
     int32_t way;
     bool after_barrier; /* a barrier kernel has compared the calls */
+    bool of_two;        /* two ranks whose data may go by lines: split_two.cuh */
     void *small_buffers[SYMMEM_CUDA_SMALL_RANKS];
 } symmem_cuda_splits_args;
 
@@ -157,8 +159,8 @@ SYMMEM_CUDA_BOTH bool symmem_cuda_part_can_be(const symmem_cuda_splits_job *job,
                                               uint64_t rows) {
     if (rows == 0)
         return true;
-    return begin <= job->buffer_bytes && begin % job->element == 0 && rows <= job->buffer_rows &&
-           rows * job->row_bytes <= job->buffer_bytes - begin;
+    return begin <= job->buffer_bytes && (begin & (job->element - 1)) == 0 &&
+           rows <= job->buffer_rows && rows * job->row_bytes <= job->buffer_bytes - begin;
 }
 
 /* Fills what the kernel would have to divide for, which takes it longer than a peer's line. */

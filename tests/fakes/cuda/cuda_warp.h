@@ -142,6 +142,17 @@ static inline bool __all_sync(uint32_t, bool own) {
     return all;
 }
 
+static inline uint64_t __shfl_sync(uint32_t, uint64_t own, int from) {
+    const uint32_t half[2] = {static_cast<uint32_t>(own), static_cast<uint32_t>(own >> 32)};
+    uint64_t found = 0;
+    for (int i = 0; i < 2; i++) {
+        const uint32_t *values = host_exchange(half[i]);
+        const uint64_t value = __atomic_load_n(&values[from & 31], __ATOMIC_RELAXED);
+        found |= value << 32 * i;
+    }
+    return found;
+}
+
 // --- a word that changes while a kernel looks --------------------------------------------------
 
 static uint32_t *host_trap;

@@ -3,8 +3,10 @@
 // the device, of which the other tests' have one thread: what lanes share out, vote on and
 // exchange, and what they find of each other's writes. Ranks go the plain way or the general one as
 // they like.
+#include <array>
 #include <initializer_list>
 
+#include "reference/splits.h"
 #include "cuda_warp_ranks.h"
 
 static const uint32_t TIMEOUT = -SYMMEM_TIMEOUT, POISONED = -SYMMEM_POISONED;
