@@ -56,6 +56,7 @@ struct chunk_walk {
     chunk_slots at;
     uint32_t sequence; // before the call
     uint32_t count, units;
+    uint32_t ahead;           // chunks that are pushed before the one that is added
     uint32_t worker, workers; // threads that move and add
 };
 
@@ -71,10 +72,12 @@ __device__ chunk_slots chunk_slots_of_block(char *own, char *peer, uint32_t chun
 }
 
 __device__ chunk_walk walk_of_block(const chunk_slots &at, uint32_t units) {
-    chunk_walk walk = {at, load_volatile(at.sequence), 0, units, 0, 1};
+    chunk_walk walk = {at, load_volatile(at.sequence), 0, units, 1, 0, 1};
     const uint32_t chunks = (units + CHUNK_UNITS - 1) / CHUNK_UNITS;
     if (chunks > blockIdx.x)
         walk.count = (chunks - blockIdx.x + gridDim.x - 1) / gridDim.x;
+    if (walk.count > SYMMEM_CUDA_MANY_CHUNKS)
+        walk.ahead = AHEAD;
 #ifndef SYMMEM_CUDA_LONE_LANE
     walk.worker = threadIdx.x;
     walk.workers = blockDim.x - LANES;
@@ -106,32 +109,70 @@ __device__ void for_each_unit(const chunk_walk &walk, uint32_t first, uint32_t u
             visit(u, first + u * walk.workers);
 }
 
+// A thread's first units of a chunk, of as many as there are.
+struct chunk_units_of_thread {
+    symmem_cuda_unit units[IN_FLIGHT];
+};
+
+// The units of a chunk that this rank pushes.
 template <typename Ops>
-__device__ void push_chunk(const Ops &ops, const chunk_walk &walk, uint32_t chunk) {
+__device__ uint32_t pushed_units(const Ops &ops, const chunk_walk &walk, uint32_t chunk) {
     const uint32_t begin = chunk_begin(chunk), all = ops.push_units();
     const uint32_t left = begin < all ? all - begin : 0, most = chunk_units(walk, chunk);
-    const uint32_t units = left < most ? left : most;
+    return left < most ? left : most;
+}
+
+template <typename Ops>
+__device__ void load_pushed(const Ops &ops, const chunk_walk &walk, uint32_t chunk, uint32_t first,
+                            uint32_t units, chunk_units_of_thread *own) {
+    for_each_unit(walk, first, units, [&](uint32_t u, uint32_t unit) {
+        own->units[u] = ops.load(chunk_begin(chunk) + unit);
+    });
+}
+
+template <typename Ops>
+__device__ chunk_units_of_thread first_pushed(const Ops &ops, const chunk_walk &walk,
+                                              uint32_t chunk) {
+    chunk_units_of_thread own = {};
+    load_pushed(ops, walk, chunk, walk.worker, pushed_units(ops, walk, chunk), &own);
+    return own;
+}
+
+// `own` has what the thread pushes first.
+template <typename Ops>
+__device__ void push_chunk(const Ops &ops, const chunk_walk &walk, uint32_t chunk,
+                           chunk_units_of_thread own) {
+    const uint32_t units = pushed_units(ops, walk, chunk), step = IN_FLIGHT * walk.workers;
     symmem_cuda_unit *to = chunk_slot(walk, walk.at.peer_slots, chunk);
-    for (uint32_t i = walk.worker; i < units; i += IN_FLIGHT * walk.workers) {
-        symmem_cuda_unit own[IN_FLIGHT];
-        for_each_unit(walk, i, units,
-                      [&](uint32_t u, uint32_t unit) { own[u] = ops.load(begin + unit); });
-        for_each_unit(walk, i, units, [&](uint32_t u, uint32_t unit) { to[unit] = own[u]; });
+    for (uint32_t i = walk.worker; i < units; i += step) {
+        if (i != walk.worker)
+            load_pushed(ops, walk, chunk, i, units, &own);
+        for_each_unit(walk, i, units, [&](uint32_t u, uint32_t unit) { to[unit] = own.units[u]; });
     }
 }
 
 template <typename Ops>
-__device__ void take_chunk(const Ops &ops, const chunk_walk &walk, uint32_t chunk) {
+__device__ void load_taken(const Ops &ops, const chunk_walk &walk, uint32_t chunk, uint32_t first,
+                           chunk_units_of_thread *own) {
+    for_each_unit(walk, first, chunk_units(walk, chunk), [&](uint32_t u, uint32_t unit) {
+        own->units[u] = ops.load_own(chunk_begin(chunk) + unit);
+    });
+}
+
+// `own` has this rank's units of those that the thread takes first.
+template <typename Ops>
+__device__ void take_chunk(const Ops &ops, const chunk_walk &walk, uint32_t chunk,
+                           chunk_units_of_thread own) {
     const uint32_t begin = chunk_begin(chunk), units = chunk_units(walk, chunk);
     const symmem_cuda_unit *from = chunk_slot(walk, walk.at.own_slots, chunk);
     for (uint32_t i = walk.worker; i < units; i += IN_FLIGHT * walk.workers) {
-        symmem_cuda_unit own[IN_FLIGHT], other[IN_FLIGHT];
+        symmem_cuda_unit other[IN_FLIGHT];
+        if (i != walk.worker)
+            load_taken(ops, walk, chunk, i, &own);
+        for_each_unit(walk, i, units, [&](uint32_t u, uint32_t unit) { other[u] = from[unit]; });
         for_each_unit(walk, i, units, [&](uint32_t u, uint32_t unit) {
-            own[u] = ops.load_own(begin + unit);
-            other[u] = from[unit];
+            ops.take(begin + unit, own.units[u], other[u]);
         });
-        for_each_unit(walk, i, units,
-                      [&](uint32_t u, uint32_t unit) { ops.take(begin + unit, own[u], other[u]); });
     }
 }
 
@@ -178,11 +219,11 @@ __device__ __noinline__ uint64_t await_chunk(const symmem_cuda_signal_args &args
 #ifndef SYMMEM_CUDA_LONE_LANE
 // `pushed`: for each slot the number of warps that have pushed to it. A warp may be ahead of
 // another one, but not by all slots. Before it reuses a slot the peer has received everything that
-// was there.
+// was there. `own`: as push_chunk takes it.
 template <typename Ops>
 __device__ void push_and_count(const Ops &ops, const chunk_walk &walk, uint32_t chunk,
-                               uint32_t *pushed) {
-    push_chunk(ops, walk, chunk);
+                               const chunk_units_of_thread &own, uint32_t *pushed) {
+    push_chunk(ops, walk, chunk, own);
     __syncwarp();
     if (is_first_lane())
         symmem::count_up(pushed + chunk % SLOTS);
@@ -207,23 +248,31 @@ __device__ bool run_chunks_of(const Ops &ops, const symmem_cuda_signal_args &arg
     __shared__ uint32_t pushed[SLOTS];
     if (threadIdx.x < SLOTS)
         pushed[threadIdx.x] = 0;
-    begin_block_of_rounds(result, start_ns);
+    chunk_units_of_thread own = {};
+    if (walk.worker < walk.workers && walk.count > 0)
+        own = first_pushed(ops, walk, 0);
+    begin_block_of_rounds(result, start_ns); // while those are on their way
     if (walk.worker >= walk.workers) {
         if (is_first_lane())
             announce_chunks(walk, pushed, result);
         return true;
     }
-    for (uint32_t i = 0; i < walk.count && i <= AHEAD; i++)
-        push_and_count(ops, walk, i, pushed);
+    for (uint32_t i = 0; i < walk.count && i <= walk.ahead; i++) {
+        if (i > 0)
+            own = first_pushed(ops, walk, i);
+        push_and_count(ops, walk, i, own, pushed);
+    }
     for (uint32_t i = 0; i < walk.count; i++) {
+        load_taken(ops, walk, i, walk.worker, &own); // while the chunk is on its way
         if (!chunk_arrives(walk.at.arrived, walk.sequence + i + 1)) {
             start_ns = await_chunk(args, walk.at.arrived, walk.sequence + i + 1, start_ns, result);
             if (start_ns == 0)
                 return false;
         }
-        take_chunk(ops, walk, i);
-        if (i + AHEAD + 1 < walk.count)
-            push_and_count(ops, walk, i + AHEAD + 1, pushed);
+        take_chunk(ops, walk, i, own);
+        if (i + walk.ahead + 1 < walk.count)
+            push_and_count(ops, walk, i + walk.ahead + 1,
+                           first_pushed(ops, walk, i + walk.ahead + 1), pushed);
     }
     return true;
 }
@@ -234,19 +283,21 @@ __device__ bool run_chunks_of(const Ops &ops, const symmem_cuda_signal_args &arg
                               const chunk_walk &walk, uint64_t start_ns, op_result *result) {
     begin_block_of_rounds(result, start_ns);
     const auto push = [&](uint32_t i) {
-        push_chunk(ops, walk, i);
+        push_chunk(ops, walk, i, first_pushed(ops, walk, i));
         store_release(walk.at.peer_arrived, walk.sequence + i + 1);
     };
     const uint32_t count = threadIdx.x == 0 ? walk.count : 0;
-    for (uint32_t i = 0; i < count && i <= AHEAD; i++)
+    for (uint32_t i = 0; i < count && i <= walk.ahead; i++)
         push(i);
     for (uint32_t i = 0; i < count; i++) {
         start_ns = await_chunk(args, walk.at.arrived, walk.sequence + i + 1, start_ns, result);
         if (start_ns == 0)
             return false;
-        take_chunk(ops, walk, i);
-        if (i + AHEAD + 1 < count)
-            push(i + AHEAD + 1);
+        chunk_units_of_thread own = {};
+        load_taken(ops, walk, i, 0, &own);
+        take_chunk(ops, walk, i, own);
+        if (i + walk.ahead + 1 < count)
+            push(i + walk.ahead + 1);
     }
     return true;
 }

@@ -285,7 +285,8 @@ SYMMEM_CUDA_BOTH size_t symmem_cuda_rounds_at(int32_t world_size, int32_t channe
  * number of the last chunk that has arrived. */
 #define SYMMEM_CUDA_CHUNK_BLOCKS 128
 #define SYMMEM_CUDA_CHUNK_BYTES ((size_t)32 << 10)
-#define SYMMEM_CUDA_CHUNK_SLOTS 4
+#define SYMMEM_CUDA_CHUNK_SLOTS 8
+#define SYMMEM_CUDA_MANY_CHUNKS 32 /* of a block; more are pushed ahead then */
 #define SYMMEM_CUDA_CHUNK_LINE 128
 #define SYMMEM_CUDA_CHUNKED_BLOCK ((size_t)8 << 20) /* smaller memory has no chunks */
 /* The table of an all-to-all with splits in memory, splits.h; for the first channels only. */
