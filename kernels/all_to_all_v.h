@@ -27,7 +27,8 @@
  *             change while the operation runs is undefined, within out.
  * Before      Barrier: every rank has its input and splits ready and has published the parts. Ranks
  *             then agree on the check.
- * After       Barrier: a rank that returns may overwrite its input and splits.
+ * After       A rank that returns may overwrite its input and splits: no rank reads them any more.
+ *             Others may still be at it, so this is no barrier.
  * Aliasing    out and splits.out overlap neither each other nor what any rank reads.
  * Failure     out and splits.out are undefined, except after a check that failed.
  * Source      PyTorch symm_mem::all_to_all_vdev, all_to_all_vdev_2d (align: major_align) and

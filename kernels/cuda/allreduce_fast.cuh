@@ -100,7 +100,11 @@ template <typename Element, int Most, bool SHORT, bool OWN_DIFFERS> struct fast_
                          const symmem_cuda_unit &other) const {
         const symmem_cuda_unit units[2] = {args.small.rank == 0 ? own : other,
                                            args.small.rank == 0 ? other : own};
-        store(unit, sum_of_units<Element, 2>(units, 2, args.op));
+        const symmem_cuda_unit sum = sum_of_units<Element, 2>(units, 2, args.op);
+        if (args.to == args.own)
+            store(unit, sum);
+        else // leaves the second-level cache to what is read again
+            symmem::store_streaming(reinterpret_cast<symmem_cuda_unit *>(args.to) + unit, sum);
     }
 
     __device__ void take_rest(size_t, size_t) const {}

@@ -28,6 +28,11 @@ __device__ inline void count_up(uint32_t *word) {
     asm volatile("red.release.cta.add.u32 [%0], 1;" : : "l"(word) : "memory");
 }
 
+// Soon evicted from the caches.
+__device__ inline void store_streaming(symmem_cuda_unit *to, const symmem_cuda_unit &unit) {
+    __stcs(reinterpret_cast<ulonglong2 *>(to), make_ulonglong2(unit.low, unit.high));
+}
+
 __device__ inline uint32_t load_count(const uint32_t *word) {
     uint32_t value;
     asm volatile("ld.acquire.cta.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");

@@ -177,6 +177,10 @@ static inline void signal_unfenced(uint32_t *word, uint32_t value) {
     store_release(word, value);
 }
 
+template <typename Unit> static inline void store_streaming(Unit *to, const Unit &unit) {
+    *to = unit;
+}
+
 static inline void count_up(uint32_t *word) {
     __atomic_fetch_add(word, 1, __ATOMIC_RELEASE);
 }
