@@ -30,6 +30,15 @@ function(add_check)
   target_compile_options(check PRIVATE -Wall -Wextra -Wshadow)
 endfunction()
 
+# Ranks that the suite starts itself, by the kit's process manager.
+function(add_own_start name)
+  foreach(ranks 2 4)
+    add_test(NAME own.${ranks} COMMAND symmem::symmem-conformance --backend
+      $<TARGET_FILE:symmem_backend_${name}> --ranks ${ranks} --filter ${FILTER} --no-large)
+    set_tests_properties(own.${ranks} PROPERTIES TIMEOUT 600)
+  endforeach()
+endfunction()
+
 # LIBRARY is the engine's target; LAUNCHER a list in which %n stands for the ranks.
 function(add_engine_plugin name library launcher)
   add_plugin(${name} SOURCES backend.c LIBRARIES ${library})

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <symmem/kit/engine.h>
 #include <symmem/kit/host_memory.h>
+#include <symmem/kit/pmi.h>
 #include <symmem/kit/wait.h>
 
 #define PIECE ((size_t)1 << 20) /* bytes of one put or get */
@@ -105,6 +106,17 @@ static void explain(int error, char *text, size_t capacity) {
     snprintf(text, capacity, "%s", whole);
 }
 
+/* Where no launcher has started the ranks. Open MPI wants another process manager, so it then has a
+ * world of its own in each process. */
+static symmem_status introduce(const symmem_kit_member *self, const symmem_exchange *exchange) {
+#ifdef MPICH_VERSION
+    return symmem_kit_pmi_open(self->host, exchange, self->rank, self->world_size);
+#else
+    (void)self, (void)exchange;
+    return SYMMEM_OK;
+#endif
+}
+
 static const char *start(symmem_kit_engine *engine) {
     static char text[64];
     int ended = 0, provided = 0, started = 0;
@@ -116,6 +128,7 @@ static const char *start(symmem_kit_engine *engine) {
     is_programs = started;
     const int error = started ? MPI_Query_thread(&provided)
                               : MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided);
+    symmem_kit_pmi_started();
     if (error != MPI_SUCCESS) { /* MPI explains none before it has started */
         snprintf(text, sizeof text, "MPI_Init_thread: error %d", error);
         return text;
@@ -165,6 +178,7 @@ static void end(const symmem_kit_engine *engine) {
     }
     if (!is_programs)
         MPI_Finalize();
+    symmem_kit_pmi_end();
 }
 
 static void progress(void *member) {
@@ -178,6 +192,7 @@ static void progress(void *member) {
 static symmem_kit_engine mpi = {.name = "MPI",
                                 .launcher = "mpirun",
                                 .record_bytes = sizeof(window),
+                                .introduce = introduce,
                                 .start = start,
                                 .make_heap = make_window,
                                 .meet = meet,
