@@ -11,6 +11,7 @@
 #include <symmem/kit/engine.h>
 #include <symmem/kit/host_memory.h>
 #include <symmem/kit/pmi.h>
+#include <symmem/kit/pmix.h>
 #include <symmem/kit/wait.h>
 
 #define PIECE ((size_t)1 << 20) /* bytes of one put or get */
@@ -106,14 +107,14 @@ static void explain(int error, char *text, size_t capacity) {
     snprintf(text, capacity, "%s", whole);
 }
 
-/* Where no launcher has started the ranks. Open MPI wants another process manager, so it then has a
- * world of its own in each process. */
+static const symmem_backend table;
+
+/* Where no launcher has started the ranks. Each MPI has its process manager. */
 static symmem_status introduce(const symmem_kit_member *self, const symmem_exchange *exchange) {
 #ifdef MPICH_VERSION
     return symmem_kit_pmi_open(self->host, exchange, self->rank, self->world_size);
 #else
-    (void)self, (void)exchange;
-    return SYMMEM_OK;
+    return symmem_kit_pmix_open(self->host, exchange, self->rank, self->world_size, &table);
 #endif
 }
 
@@ -129,6 +130,7 @@ static const char *start(symmem_kit_engine *engine) {
     const int error = started ? MPI_Query_thread(&provided)
                               : MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided);
     symmem_kit_pmi_started();
+    symmem_kit_pmix_started();
     if (error != MPI_SUCCESS) { /* MPI explains none before it has started */
         snprintf(text, sizeof text, "MPI_Init_thread: error %d", error);
         return text;
@@ -169,8 +171,10 @@ static void meet(void) {
 static void end(const symmem_kit_engine *engine) {
     int ended = 0;
     MPI_Finalized(&ended);
-    if (engine->broken || ended)
+    if (engine->broken || ended) {
+        symmem_kit_pmix_end();
         return;
+    }
     for (const symmem_kit_heap *heap = engine->heaps; heap != NULL; heap = heap->next) {
         MPI_Win freed = ((const window *)heap)->mpi;
         MPI_Win_unlock_all(freed);
@@ -179,6 +183,7 @@ static void end(const symmem_kit_engine *engine) {
     if (!is_programs)
         MPI_Finalize();
     symmem_kit_pmi_end();
+    symmem_kit_pmix_end();
 }
 
 static void progress(void *member) {
