@@ -9,9 +9,13 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,8 +33,8 @@ extern char **environ;
 
 /* Rank 0's. */
 static struct {
-    pid_t process; /* 0: none */
-    int input;     /* whose end ends it */
+    pid_t process, owner; /* 0: none */
+    int input;            /* whose end ends it */
     char folder[256];
 } server;
 
@@ -46,10 +50,13 @@ static void remove_folder(void) {
     (void)nftw(server.folder, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
 }
 
-void symmem_kit_pmix_end(void) {
+/* What the process has is its parent's, not a child's. */
+void symmem_kit_pmix_end(bool in_order) {
     const uint64_t end_ns = symmem_kit_now_ns() + END_MS * NS_PER_MS;
-    if (server.process < 2)
+    if (server.process < 2 || server.owner != getpid())
         return;
+    if (in_order)
+        (void)!write(server.input, "", 1);
     close(server.input);
     while (waitpid(server.process, NULL, WNOHANG) == 0) {
         if (symmem_kit_now_ns() >= end_ns)
@@ -58,6 +65,10 @@ void symmem_kit_pmix_end(void) {
     }
     server.process = 0;
     remove_folder();
+}
+
+static void end_at_exit(void) {
+    symmem_kit_pmix_end(false);
 }
 
 /* False: the plug-in has none, or too long a name. */
@@ -123,6 +134,7 @@ static int begin(const char *path, int32_t ranks, char *text, size_t capacity) {
     close(in[0]);
     close(out[1]);
     server.input = in[1];
+    server.owner = getpid();
     if (error != 0) {
         server.process = 0;
         close(in[1]);
@@ -132,7 +144,9 @@ static int begin(const char *path, int32_t ranks, char *text, size_t capacity) {
     }
     close(out[0]);
     if (error != 0)
-        symmem_kit_pmix_end();
+        symmem_kit_pmix_end(false);
+    else
+        atexit(end_at_exit); /* also where the engine's own end does not come to it */
     return error;
 }
 
@@ -173,7 +187,32 @@ static void take(char *text, int32_t rank) {
     set("OMPI_MCA_pmix", "ext3x");
 }
 
-void symmem_kit_pmix_started(void) {
+/* The descriptors stay for as long as the process. */
+static void hold_connections(const char *name) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    const struct timeval limit = {.tv_sec = 2};
+    char byte, control[1024];
+    struct iovec text = {&byte, 1};
+    struct msghdr message = {.msg_iov = &text,
+                             .msg_iovlen = 1,
+                             .msg_control = control,
+                             .msg_controllen = sizeof control};
+    const size_t length = strlen(name);
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || length + 1 > sizeof address.sun_path)
+        return;
+    memcpy(address.sun_path + 1, name, length);
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    if (connect(fd, (void *)&address,
+                (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length)) == 0)
+        (void)recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+    close(fd);
+}
+
+void symmem_kit_pmix_started(bool is_up) {
+    const char *name = getenv("SYMMEM_PMIX_SOCKET");
+    if (is_up && name != NULL)
+        hold_connections(name);
     while (name_count > 0) {
         unsetenv(names[--name_count]);
         free(names[name_count]);
@@ -207,7 +246,7 @@ symmem_status symmem_kit_pmix_open(const symmem_host *host, const symmem_exchang
     if (serves)
         take(all[0].text, rank);
     else
-        symmem_kit_pmix_end();
+        symmem_kit_pmix_end(false);
     free(all_v);
     return status;
 }

@@ -7,6 +7,7 @@
 #ifndef SYMMEM_KIT_PMIX_H
 #define SYMMEM_KIT_PMIX_H
 
+#include <stdbool.h>
 #include <symmem/backend.h>
 
 /* Collective, in engine->introduce. Where a launcher has named a process manager to some rank it
@@ -14,9 +15,10 @@
  * afterwards, until symmem_kit_pmix_started. `in_plugin` is any address in the plug-in. */
 symmem_status symmem_kit_pmix_open(const symmem_host *host, const symmem_exchange *exchange,
                                    int32_t rank, int32_t ranks, const void *in_plugin);
-/* In engine->start, whether that failed or not. */
-void symmem_kit_pmix_started(void);
-/* In engine->end, behind the engine's own: on rank 0 waits until the others have left. */
-void symmem_kit_pmix_end(void);
+/* In engine->start. A rank that is up outlives the process manager, which ends with rank 0. */
+void symmem_kit_pmix_started(bool is_up);
+/* In engine->end, behind the engine's own: on rank 0 waits until the others have left, for 2 s at
+ * most, unless not all ranks leave in order. */
+void symmem_kit_pmix_end(bool in_order);
 
 #endif

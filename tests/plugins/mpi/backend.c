@@ -130,7 +130,7 @@ static const char *start(symmem_kit_engine *engine) {
     const int error = started ? MPI_Query_thread(&provided)
                               : MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided);
     symmem_kit_pmi_started();
-    symmem_kit_pmix_started();
+    symmem_kit_pmix_started(error == MPI_SUCCESS);
     if (error != MPI_SUCCESS) { /* MPI explains none before it has started */
         snprintf(text, sizeof text, "MPI_Init_thread: error %d", error);
         return text;
@@ -171,10 +171,8 @@ static void meet(void) {
 static void end(const symmem_kit_engine *engine) {
     int ended = 0;
     MPI_Finalized(&ended);
-    if (engine->broken || ended) {
-        symmem_kit_pmix_end();
+    if (engine->broken || ended)
         return;
-    }
     for (const symmem_kit_heap *heap = engine->heaps; heap != NULL; heap = heap->next) {
         MPI_Win freed = ((const window *)heap)->mpi;
         MPI_Win_unlock_all(freed);
@@ -183,7 +181,7 @@ static void end(const symmem_kit_engine *engine) {
     if (!is_programs)
         MPI_Finalize();
     symmem_kit_pmi_end();
-    symmem_kit_pmix_end();
+    symmem_kit_pmix_end(true);
 }
 
 static void progress(void *member) {

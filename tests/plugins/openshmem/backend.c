@@ -79,6 +79,7 @@ static void leave(int status, void *none) {
     (void)none;
     if (!openshmem.broken && openshmem.process == getpid())
         return;
+    symmem_kit_pmix_end(false);
     fflush(NULL);
     _exit(status);
 }
@@ -94,7 +95,7 @@ static const char *start(symmem_kit_engine *engine) {
     int provided = SHMEM_THREAD_SINGLE;
     const int error = shmem_init_thread(SHMEM_THREAD_MULTIPLE, &provided);
     unset_variables();
-    symmem_kit_pmix_started();
+    symmem_kit_pmix_started(error == 0);
     on_exit(leave, NULL); /* runs before Open MPI's own */
     if (error != 0)
         return "shmem_init_thread failed";
@@ -117,7 +118,7 @@ static int flush(void *heap, const int32_t *ranks, int count) {
 static void end(const symmem_kit_engine *engine) {
     if (!engine->broken)
         shmem_finalize();
-    symmem_kit_pmix_end();
+    symmem_kit_pmix_end(!engine->broken);
 }
 
 /* OpenSHMEM's calls say of no error. */

@@ -2,17 +2,22 @@
 /*
  * pmix_server RANKS FOLDER: a PMIx server for ranks of this host that run already. It prints the
  * environment that rank 0 is to have, a line each and an empty one behind them; other ranks differ
- * in PMIX_RANK. It ends when its standard input does and the ranks that came have left, or 2 s
- * later.
+ * in PMIX_RANK. SYMMEM_PMIX_SOCKET is for a rank that is up, see give_connections. It ends when
+ * its standard input does; after a byte there when the ranks that came have left, or 2 s later.
  */
+#include <ftw.h>
 #include <pmix_server.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -20,6 +25,8 @@
 #define OF_A_RANK 6
 #define OF_THE_JOB 8
 #define LEAVE_MS 2000
+#define MOST_FILES 4096
+#define MOST_CONNECTIONS 250 /* of one message */
 
 static const pmix_nspace_t job = "symmem";
 static atomic_int came, left, answered;
@@ -148,13 +155,91 @@ static bool print_environment(void) {
     return puts("") >= 0 && fflush(stdout) == 0;
 }
 
-static void await_end(void) {
-    struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+/* --- the end ------------------------------------------------------------------------------------
+ */
+
+/* This side of the ranks' connections. */
+static int find_connections(int *found) {
+    struct sockaddr_storage peer;
+    int count = 0;
+    for (int fd = STDERR_FILENO + 1; fd < MOST_FILES && count < MOST_CONNECTIONS; fd++) {
+        socklen_t bytes = sizeof peer;
+        if (getpeername(fd, (struct sockaddr *)&peer, &bytes) == 0 &&
+            (peer.ss_family == AF_INET || peer.ss_family == AF_INET6))
+            found[count++] = fd;
+    }
+    return count;
+}
+
+/* A rank whose connection ends is ended by its engine. So ranks that are up hold this side, too,
+ * and go on without a server. */
+static void give_connections(int listener) {
+    int found[MOST_CONNECTIONS];
+    union {
+        struct cmsghdr head;
+        char bytes[CMSG_SPACE(sizeof found)];
+    } control = {.head = {0}};
+    const int count = find_connections(found), fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    struct ucred who;
+    socklen_t bytes = sizeof who;
+    char byte = 0;
+    struct iovec text = {&byte, 1};
+    struct msghdr message = {.msg_iov = &text, .msg_iovlen = 1};
+    if (fd >= 0 && count > 0 && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &bytes) == 0 &&
+        who.uid == geteuid()) {
+        const size_t length = sizeof(int) * (size_t)count;
+        message.msg_control = &control;
+        message.msg_controllen = CMSG_SPACE(length);
+        control.head.cmsg_level = SOL_SOCKET;
+        control.head.cmsg_type = SCM_RIGHTS;
+        control.head.cmsg_len = CMSG_LEN(length);
+        memcpy(CMSG_DATA(&control.head), found, length);
+        (void)sendmsg(fd, &message, MSG_NOSIGNAL);
+    }
+    if (fd >= 0)
+        close(fd);
+}
+
+/* Until the end of standard input. True: it came with a byte, for the ranks leave by themselves. */
+static bool serve(int listener) {
+    struct pollfd both[] = {{.fd = STDIN_FILENO, .events = POLLIN},
+                            {.fd = listener, .events = POLLIN}};
     char byte;
-    while (poll(&input, 1, -1) < 0 || read(STDIN_FILENO, &byte, 1) > 0)
-        continue;
+    for (;;) {
+        if (poll(both, 2, -1) < 0)
+            continue;
+        if (both[0].revents != 0)
+            return read(STDIN_FILENO, &byte, 1) == 1;
+        if (both[1].revents != 0)
+            give_connections(listener);
+    }
+}
+
+static int remove_entry(const char *path, const struct stat *status, int kind, struct FTW *place) {
+    (void)status, (void)kind, (void)place;
+    (void)remove(path);
+    return 0;
+}
+
+static void await_ranks(void) {
     for (int waited = 0; atomic_load(&left) < atomic_load(&came) && waited < LEAVE_MS; waited++)
         pause_ms(1);
+}
+
+static int open_socket(void) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    char *name = address.sun_path + 1; /* abstract */
+    uint64_t number;
+    if (getrandom(&number, sizeof number, 0) != sizeof number)
+        return -1;
+    const int length = snprintf(name, 64, "symmem-pmix-%016llx", (unsigned long long)number);
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const size_t bytes = offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length;
+    if (fd < 0 || bind(fd, (struct sockaddr *)&address, (socklen_t)bytes) != 0 ||
+        listen(fd, MOST_RANKS) != 0)
+        return -1;
+    printf("SYMMEM_PMIX_SOCKET=%s\n", name);
+    return fd;
 }
 
 int main(int argc, char **argv) {
@@ -168,9 +253,12 @@ int main(int argc, char **argv) {
     PMIX_INFO_LOAD(&folder, PMIX_SERVER_TMPDIR, argv[2], PMIX_STRING);
     if (PMIx_server_init(&module, &folder, 1) != PMIX_SUCCESS)
         return 1;
-    const bool good = add_job((uint32_t)ranks) && print_environment();
-    if (good)
-        await_end();
-    (void)PMIx_server_finalize();
-    return good ? 0 : 1;
+    const int listener = open_socket();
+    if (listener < 0 || !add_job((uint32_t)ranks) || !print_environment())
+        return 1;
+    if (serve(listener))
+        await_ranks();
+    /* Without PMIx_server_finalize, which shuts connections down that ranks hold. */
+    (void)nftw(argv[2], remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+    _exit(0);
 }
