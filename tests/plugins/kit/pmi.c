@@ -20,6 +20,7 @@
 #include "wait.h"
 
 #define LINE 4096 /* of the protocol, a command each */
+#define NAME_BYTES 32
 #define KEY_BYTES 64
 #define VALUE_BYTES 1024
 #define MOST_PAIRS 65536 /* of all ranks together */
@@ -42,6 +43,7 @@ typedef struct client {
 } client;
 
 static struct {
+    char name[NAME_BYTES];
     int listener, ranks, joined, left, waiting;
     client *clients;
     pair *pairs;
@@ -131,13 +133,19 @@ static bool tell_universe(const client *self) {
     return say(self, text);
 }
 
+/* An engine may name what it shares by this: no other job of the host has it. */
+static bool tell_name(const client *self) {
+    char text[96];
+    snprintf(text, sizeof text, "cmd=my_kvsname kvsname=%s\n", server.name);
+    return say(self, text);
+}
+
 /* False: the connection is of no more use. */
 static bool answer(const client *self, const char *line) {
     static const char *const fixed[][2] = {
         {"init", "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n"},
         {"get_maxes", "cmd=maxes kvsname_max=64 keylen_max=64 vallen_max=1024\n"},
         {"get_appnum", "cmd=appnum appnum=0\n"},
-        {"get_my_kvsname", "cmd=my_kvsname kvsname=symmem\n"},
     };
     char command[32];
     if (!field(line, "cmd", command, sizeof command))
@@ -153,6 +161,8 @@ static bool answer(const client *self, const char *line) {
         return enter_barrier();
     if (strcmp(command, "get_universe_size") == 0)
         return tell_universe(self);
+    if (strcmp(command, "get_my_kvsname") == 0)
+        return tell_name(self);
     if (strcmp(command, "finalize") == 0)
         (void)say(self, "cmd=finalize_ack\n");
     return false;
@@ -249,7 +259,7 @@ static bool is_set;
 
 /* Of each rank; rank 0's place counts. */
 typedef struct offer {
-    char name[32]; /* of the socket, abstract */
+    char name[NAME_BYTES]; /* of the socket, abstract */
     int64_t has_manager;
 } offer;
 
@@ -272,9 +282,9 @@ static void reset(int32_t ranks) {
     atomic_store(&server.stop, false);
 }
 
-static int listen_at(const char *name) {
+static int open_listener(void) {
     struct sockaddr_un address;
-    const socklen_t bytes = address_of(name, &address);
+    const socklen_t bytes = address_of(server.name, &address);
     server.listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     return server.listener >= 0 && bind(server.listener, (void *)&address, bytes) == 0 &&
                    listen(server.listener, server.ranks) == 0
@@ -283,14 +293,14 @@ static int listen_at(const char *name) {
 }
 
 /* 0 or an errno. */
-static int begin(char *name, size_t capacity, int32_t ranks) {
+static int begin(int32_t ranks) {
     uint64_t number;
     if (getrandom(&number, sizeof number, 0) != sizeof number)
         return errno;
-    snprintf(name, capacity, "symmem-pmi-%016llx", (unsigned long long)number);
     reset(ranks);
+    snprintf(server.name, sizeof server.name, "symmem-pmi-%016llx", (unsigned long long)number);
     struct pollfd *polled = calloc((size_t)ranks + 1, sizeof *polled);
-    int error = server.clients == NULL || polled == NULL ? ENOMEM : listen_at(name);
+    int error = server.clients == NULL || polled == NULL ? ENOMEM : open_listener();
     atomic_store(&server.serving, error == 0);
     if (error == 0)
         error = start_thread(polled);
@@ -347,10 +357,12 @@ static symmem_status connect_all(const symmem_host *host, const symmem_exchange 
 
 symmem_status symmem_kit_pmi_open(const symmem_host *host, const symmem_exchange *exchange,
                                   int32_t rank, int32_t ranks) {
+    symmem_kit_pmi_started(); /* of a try that did not come to the engine's start */
     offer own = {.has_manager = getenv("PMI_FD") != NULL || getenv("PMI_PORT") != NULL ||
                                 getenv("PMIX_RANK") != NULL};
     void *all = NULL;
-    int error = rank == 0 && own.has_manager == 0 ? begin(own.name, sizeof own.name, ranks) : 0;
+    int error = rank == 0 && own.has_manager == 0 ? begin(ranks) : 0;
+    memcpy(own.name, server.name, sizeof own.name);
     symmem_status status = exchange->agree(exchange, fail(host, error), "pmi.serve");
     if (status == SYMMEM_OK)
         status = symmem_kit_gather(host, exchange, &own, sizeof own, "pmi.name", &all);

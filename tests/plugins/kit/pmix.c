@@ -227,6 +227,8 @@ static bool has_manager(void) {
 symmem_status symmem_kit_pmix_open(const symmem_host *host, const symmem_exchange *exchange,
                                    int32_t rank, int32_t ranks, const void *in_plugin) {
     char path[4096];
+    symmem_kit_pmix_started(false); /* of a try that did not come to the engine's start */
+    symmem_kit_pmix_end(false);
     offer own = {.has_manager = has_manager()}, *all = NULL;
     void *all_v = NULL;
     int error = 0;

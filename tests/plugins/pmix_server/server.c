@@ -28,7 +28,8 @@
 #define MOST_FILES 4096
 #define MOST_CONNECTIONS 250 /* of one message */
 
-static const pmix_nspace_t job = "symmem";
+/* Engines name what they share by this: no other job of the host has it. */
+static pmix_nspace_t job;
 static atomic_int came, left, answered;
 
 /* --- what the library asks of its host ---------------------------------------------------------
@@ -229,10 +230,7 @@ static void await_ranks(void) {
 static int open_socket(void) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     char *name = address.sun_path + 1; /* abstract */
-    uint64_t number;
-    if (getrandom(&number, sizeof number, 0) != sizeof number)
-        return -1;
-    const int length = snprintf(name, 64, "symmem-pmix-%016llx", (unsigned long long)number);
+    const int length = snprintf(name, sizeof address.sun_path - 1, "%s", job);
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const size_t bytes = offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length;
     if (fd < 0 || bind(fd, (struct sockaddr *)&address, (socklen_t)bytes) != 0 ||
@@ -244,12 +242,16 @@ static int open_socket(void) {
 
 int main(int argc, char **argv) {
     pmix_info_t folder;
+    uint64_t number;
     const int ranks = argc == 3 ? atoi(argv[1]) : 0;
     if (ranks < 1 || ranks > MOST_RANKS) {
         fprintf(stderr, "usage: pmix_server RANKS FOLDER\n");
         return 2;
     }
     signal(SIGPIPE, SIG_IGN);
+    if (getrandom(&number, sizeof number, 0) != sizeof number)
+        return 1;
+    snprintf(job, sizeof job, "symmem-pmix-%016llx", (unsigned long long)number);
     PMIX_INFO_LOAD(&folder, PMIX_SERVER_TMPDIR, argv[2], PMIX_STRING);
     if (PMIx_server_init(&module, &folder, 1) != PMIX_SUCCESS)
         return 1;
