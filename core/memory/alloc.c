@@ -45,13 +45,15 @@ symmem_status sm_capture_check(symmem_context *context, const char *operation) {
                            "%d streams of the context are capturing", captures);
 }
 
-/* Gets memory within a limit: the device may reach the zeroing late, and the caller gives no
- * limit. */
+/* The device may reach the zeroing late, and the caller gives no limit. */
+static uint32_t limit_ms(const symmem_context *context) {
+    const uint32_t default_ms = context->default_timeout_ms;
+    return default_ms > LEAST_LIMIT_MS ? default_ms : LEAST_LIMIT_MS;
+}
+
 static symmem_status get_in_time(symmem_context *context, size_t bytes, int32_t device,
                                  symmem_memory *memory) {
-    const uint32_t default_ms = context->default_timeout_ms;
-    const uint32_t before_ms =
-        sm_call_limit(default_ms > LEAST_LIMIT_MS ? default_ms : LEAST_LIMIT_MS);
+    const uint32_t before_ms = sm_call_limit(limit_ms(context));
     symmem_status status = sm_memory_alloc(context, device, bytes, memory);
     (void)sm_call_limit(before_ms);
     return status;
@@ -108,7 +110,7 @@ symmem_status sm_allocation_create(symmem_context *context, size_t bytes, int32_
         status = sm_instance_enter(context, operation);
     if (status != SYMMEM_OK)
         return status;
-    status = sm_join_alone(context);
+    status = sm_join_alone(context, limit_ms(context));
     if (status == SYMMEM_OK)
         status = make(context, bytes, device, operation, &allocation);
     if (status != SYMMEM_OK) {

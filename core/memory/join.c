@@ -26,6 +26,7 @@ typedef struct joining {
     symmem_group *group;
     size_t heap_bytes;
     uint64_t deadline_ns;
+    uint32_t device_ms; /* for the device, from when it is asked for; 0: until the deadline */
 } joining;
 
 static symmem_status disagree(const char *what, int32_t rank, uint64_t expected, uint64_t actual) {
@@ -95,8 +96,10 @@ static symmem_status open_world(const joining *join) {
     status = sm_session_agree(join->group->session, operation, "world", status, join->deadline_ns);
     if (status != SYMMEM_OK)
         return status;
-    const uint64_t before_ns = sm_call_deadline(join->deadline_ns);
+    const uint64_t before_ns = sm_call_deadline(join->device_ms > 0 ? 0 : join->deadline_ns);
+    const uint32_t before_ms = sm_call_limit(join->device_ms);
     status = context->backend->world_open(context->instance, &exchange, &config, &heap);
+    (void)sm_call_limit(before_ms);
     (void)sm_call_deadline(before_ns);
     const bool opened = status == SYMMEM_OK;
     status = opened ? check_heap(join, &heap)
@@ -141,8 +144,9 @@ static symmem_status again(const symmem_context *context, size_t asked) {
 }
 
 /* The caller holds context->join_lock, unless the context has a heap. */
-static symmem_status join_world(symmem_context *context, size_t asked, uint64_t deadline_ns) {
-    joining join = {.context = context, .deadline_ns = deadline_ns};
+static symmem_status join_world(symmem_context *context, size_t asked, uint64_t deadline_ns,
+                                uint32_t device_ms) {
+    joining join = {.context = context, .deadline_ns = deadline_ns, .device_ms = device_ms};
     if (!sm_round_up(asked == 0 ? SYMMEM_JOIN_HEAP_BYTES : asked, SYMMEM_ALIGNMENT,
                      &join.heap_bytes))
         return sm_context_fail(context, SYMMEM_OVERFLOW, operation, "",
@@ -152,25 +156,25 @@ static symmem_status join_world(symmem_context *context, size_t asked, uint64_t 
     return meet(&join);
 }
 
-symmem_status sm_join_alone(symmem_context *context) {
+symmem_status sm_join_alone(symmem_context *context, uint32_t limit_ms) {
     if (context->world_size > 1 || !context->backend->world_open || sm_heap_bytes(context) != 0)
         return SYMMEM_OK;
-    const uint64_t deadline_ns = sm_deadline_ns(context->default_timeout_ms);
+    const uint64_t deadline_ns = sm_deadline_ns(limit_ms);
     if (!sm_timed_mutex_lock(&context->join_lock, deadline_ns))
         return sm_context_fail(context, SYMMEM_TIMEOUT, operation, "",
                                "another thread of this rank is still joining");
-    symmem_status status = join_world(context, 0, deadline_ns);
+    symmem_status status = join_world(context, 0, deadline_ns, limit_ms);
     sm_timed_mutex_unlock(&context->join_lock);
     return status;
 }
 
 static symmem_status join_unless_busy(symmem_context *context, size_t asked, uint64_t deadline_ns) {
     if (sm_heap_bytes(context) != 0)
-        return join_world(context, asked, deadline_ns);
+        return join_world(context, asked, deadline_ns, 0);
     if (!sm_timed_mutex_try_lock(&context->join_lock))
         return sm_context_fail(context, SYMMEM_BUSY, operation, "",
                                "another thread of this rank is joining");
-    symmem_status status = join_world(context, asked, deadline_ns);
+    symmem_status status = join_world(context, asked, deadline_ns, 0);
     sm_timed_mutex_unlock(&context->join_lock);
     return status;
 }

@@ -8,7 +8,8 @@
 #define SM_JOIN_GROUP "symmem.join" /* the group of the call; destroyed when the call returns */
 
 /* Joins a world of one rank if the backend needs that and has not joined. Otherwise does nothing.
- * The instance must be entered. */
-symmem_status sm_join_alone(symmem_context *context);
+ * No other rank is waited for, and for the device limit_ms, which is not 0. The instance must be
+ * entered. */
+symmem_status sm_join_alone(symmem_context *context, uint32_t limit_ms);
 
 #endif

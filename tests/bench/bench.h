@@ -24,7 +24,8 @@
 /* What all ranks have together is still a number of bytes, so that no memory comes out too small.
  */
 #define BENCH_MAX_BYTES ((size_t)1 << 50)
-#define BENCH_LINE 64 /* bytes of a cache line */
+#define BENCH_TEXT 1200 /* of a line that says what went wrong */
+#define BENCH_LINE 64   /* bytes of a cache line */
 
 /* --- options (options.c) ------------------------------------------------------------ */
 
@@ -136,6 +137,8 @@ typedef struct bench_line {
 
 /* One line on standard output: JSON or, for people, a row of a table. */
 void bench_print(const bench_options *options, const bench_line *line, const bench_result *result);
+/* What went wrong, for who sent a request: a line {"error":"..."} on standard output. */
+void bench_print_error(const char *text);
 /* Returns the exit status of a process that has printed: `status`, or worse if the output
  * failed. */
 int bench_printed(int status);

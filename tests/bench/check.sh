@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# check.sh SYMMEM_BENCH BENCH_LIMITS [FAKES]: each op runs for a moment and gives correct results
+# check.sh SYMMEM_BENCH BENCH_LIMITS ENDS ENGINE [FAKES]: each op runs for a moment and gives correct results
 # (each is checked before it is timed), the lines are JSON, and what compares them understands them.
-# Nothing here looks at a time.
+# Nothing here looks at a time. ENDS is a backend that ends its process, ENGINE one whose ranks start together.
 set -u -o pipefail
-bench=${1:?usage: check.sh SYMMEM_BENCH BENCH_LIMITS [FAKES]} limits=${2:?} fakes=${3:-}
+bench=${1:?usage: check.sh SYMMEM_BENCH BENCH_LIMITS ENDS ENGINE [FAKES]} limits=${2:?} ends=${3:?} engine=${4:?} fakes=${5:-}
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd) || exit 1
 work=$(mktemp -d) || exit 1
 trap 'rm -rf -- "$work"' EXIT
@@ -29,6 +29,23 @@ printf 'barrier 0 4\nno_such_op 8 1\nput 8\nput -8 0\nput 99999999999999999999 0
     "$bench" --serve --ranks 2 "${quick[@]}" >"$work/served" 2>"$work/refused" || fail "--serve"
 counts="$(grep -cx '{"done":true}' "$work/served") $(wc -l <"$work/served") $(wc -l <"$work/refused")"
 [ "$counts" = "6 8 4" ] || fail "requests and answers: $counts"
+# Of a backend whose engine starts on all ranks together the same; --bytes make room in its heap.
+"$bench" --op all --ranks 2 --backend "$engine" "${quick[@]}" >"$work/engine" || fail "an engine"
+grep -q '^{"op":"all_reduce",' "$work/engine" || fail "no line of an engine"
+cat "$work/engine" >>"$work/ours"
+request() { # LINE OPTION...: what is served goes to served, what is told to refused
+    printf '%s\n' "$1" | "$bench" --serve --ranks 2 "${quick[@]}" "${@:2}" >"$work/served" 2>"$work/refused"
+}
+request "all_gather $((64 << 20)) 0" --backend "$engine" --bytes 64M || fail "--serve with an engine"
+grep -q '^{"op":"all_gather","bytes":67108864,' "$work/served" || fail "no answer of an engine"
+# What goes wrong is in the answer, and on standard error.
+request "all_gather $((64 << 20)) 0" --backend "$engine" && fail "a heap that is too small was not told"
+grep -q '^{"error":"rank 0: alloc of .*"}$' "$work/served" || fail "the answer is not what went wrong"
+grep -q '^rank 0: alloc of ' "$work/refused" || fail "what went wrong was not told"
+request 'barrier 0 4' --backend "$ends" && fail "a backend that ended its processes was a success"
+grep -q '^{"error":"rank process [01] was ended in its midst, with status 0"}$' "$work/served" ||
+    fail "the answer has no end"
+grep -q '^rank process [01] was ended in its midst' "$work/refused" || fail "an end was not told"
 "$limits" --op all --ranks 2 "${quick[@]}" >"$work/limits" || fail "the limits"
 
 # One line an op at least, and every line what it should be.
@@ -159,6 +176,9 @@ if command -v python3 >/dev/null 2>&1; then
     turns --peers torch || fail "gpu_turns.py"
     grep -qE '^barrier .*[0-9] \[.*\]' "$work/turns" || fail "the table of turns has no ratio"
     [ -s "$work/results.json" ] || fail "gpu_turns.py has written nothing"
+    turns --peers torch --ops barrier --backend "$engine" || fail "gpu_turns.py on an engine: $(cat "$work/said")"
+    turns --peers torch --ops barrier --backend "$ends" && fail "ranks that were ended went unnoticed"
+    grep -q '^symmem: barrier of 0 bytes: rank process [01] was ended' "$work/said" || fail "an end was not passed on"
     turns --ops barrier --peer nvshmem=/no/such/program && fail "a program that is not there was not missed"
     grep -q '^nvshmem: .*/no/such/program' "$work/said" || fail "a program that is not there was not named"
     grep -qx 'no slower than PyTorch: [01] of 1' "$work/turns" || fail "no turns without a program that is not there"

@@ -413,7 +413,8 @@ def commands(options):
     """Ours, and the others' by name."""
     shared = ["--ranks", str(options.ranks), "--seconds", str(options.seconds)]
     bench = [options.bench, "--serve", "--json", "--backend", options.backend]
-    bench += ["--dtype", "bfloat16", "--timeout", "3600"] + shared
+    largest = max(sizes_of(options.sizes or f"{SIZES},{MOVED}"))
+    bench += ["--dtype", "bfloat16", "--timeout", "3600", "--bytes", str(largest)] + shared
     peers = {}
     for name in options.peers:
         command = [sys.executable, os.path.join(HERE, PEERS[name])] + shared

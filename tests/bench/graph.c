@@ -50,14 +50,22 @@ static bool finish(const replay *self) {
            failed(self, "a launch");
 }
 
+static bool clock_failed(const replay *self) {
+    return bench_tell(self->rank, "%s: the device's clock fails", self->rank->op->name);
+}
+
+static bool mark(const replay *self, int index) {
+    return device_clock_mark(self->rank->clock, index) || clock_failed(self);
+}
+
 static bool time_by_device(replay *self) {
     device_clock *clock = self->rank->clock;
     bool good = world_barrier(self->rank->world) && launch(self);
     for (int i = 0; good && i < LAUNCHES; i++)
-        good = device_clock_mark(clock, i) && launch(self);
-    good = good && device_clock_mark(clock, LAUNCHES) && finish(self);
+        good = mark(self, i) && launch(self);
+    good = good && mark(self, LAUNCHES) && finish(self);
     for (int i = 0; good && i < LAUNCHES; i++)
-        good = device_clock_between(clock, i, &self->us[i]);
+        good = device_clock_between(clock, i, &self->us[i]) || clock_failed(self);
     return good;
 }
 
@@ -100,7 +108,8 @@ static bool take_samples(replay *self, double *samples, bench_result *result) {
 static bool measure(replay *self, bench_result *result) {
     double *samples = malloc(sizeof *samples * MAX_SAMPLES);
     *result = (bench_result){.batch = self->rank->options->graph};
-    bool good = samples != NULL && capture(self) && time_launches(self) && /* one for warming up */
+    bool good = (samples != NULL || bench_tell(self->rank, "no memory for samples")) &&
+                capture(self) && time_launches(self) && /* one for warming up */
                 take_samples(self, samples, result);
     if (good) {
         int divisor = self->rank->op->divisor > 0 ? self->rank->op->divisor : 1;

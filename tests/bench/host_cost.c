@@ -223,6 +223,7 @@ static bool open_rank(rank *self) {
     DLDevice device;
     int32_t type;
     if (!check(symmem_init(NULL, &self->context), "init") ||
+        !check(symmem_join(self->context, NULL, LIMIT_MS), "join") ||
         !check(symmem_group_create(self->context, "world", NULL, 0, NULL, &self->group), "group") ||
         !check(symmem_alloc(self->context, 4 * BYTES, -1, NULL, (void **)&self->memory), "alloc") ||
         !check(symmem_rendezvous(self->context, self->memory, self->group, LIMIT_MS, &self->handle),

@@ -64,6 +64,23 @@ static bool find_device(bench_rank *rank) {
     return true;
 }
 
+/* What all ops have at one size together, with the library's own. A request may be as large as
+ * --bytes are. */
+static size_t heap_bytes(const bench_options *options, int ranks) {
+    size_t largest = 0;
+    for (int i = 0; i < options->size_count; i++)
+        largest = options->sizes[i] > largest ? options->sizes[i] : largest;
+    return ((size_t)64 << 20) + (2 * (size_t)ranks + 4) * largest;
+}
+
+/* Starts an engine that all ranks start together. For other backends nothing. */
+static bool join(bench_rank *rank) {
+    const symmem_join_options room = {.size = sizeof room,
+                                      .heap_bytes = heap_bytes(rank->options, rank->ranks)};
+    return symmem_join(rank->context, &room, BENCH_JOIN_MS) == SYMMEM_OK ||
+           bench_failed(rank, "join");
+}
+
 static int open_seat(seat *self, const bench_options *wanted) {
     bench_rank *rank = &self->rank;
     symmem_context_options options;
@@ -85,7 +102,7 @@ static int open_seat(seat *self, const bench_options *wanted) {
         (void)bench_failed(rank, "init");
         return BENCH_NO_BACKEND;
     }
-    if (!find_device(rank))
+    if (!find_device(rank) || !join(rank))
         return BENCH_NO_BACKEND;
     if (symmem_group_create(rank->context, "bench", NULL, 0, NULL, &rank->group) != SYMMEM_OK) {
         (void)bench_failed(rank, "group_create");
@@ -145,6 +162,8 @@ static int rank_main(bench_world *world, int rank, void *arg) {
         status = tune_rank(self, work->tune) ? BENCH_DONE : BENCH_FAILED;
     else if (status == BENCH_DONE)
         status = work->options->serve ? bench_serve(self) : run_ops(self);
+    if (status != BENCH_DONE)
+        bench_tell_end(self);
     while (opened > 0)
         close_seat(&seats[--opened]);
     return status;

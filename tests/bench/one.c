@@ -2,14 +2,36 @@
 /* One op at one size: memory, a first run that is checked, the measurement, the line. */
 #include "rank.h"
 
+#include <stdarg.h>
+
 #define PAGE 4096
+
+static _Thread_local bool has_told;
+
+bool bench_tell(const bench_rank *self, const char *format, ...) {
+    char text[BENCH_TEXT];
+    va_list args;
+    int begin = snprintf(text, sizeof text, "rank %d: ", self->rank);
+    va_start(args, format);
+    vsnprintf(text + begin, sizeof text - (size_t)begin, format, args);
+    va_end(args);
+    fprintf(stderr, "%s\n", text);
+    if (self->options->serve)
+        bench_print_error(text);
+    has_told = true;
+    return false;
+}
 
 bool bench_failed(const bench_rank *self, const char *what) {
     symmem_error_record record;
     symmem_last_error(&record);
-    fprintf(stderr, "rank %d: %s of %zu bytes: %s: %s\n", self->rank, what, self->bytes,
-            record.operation, record.message);
-    return false;
+    return bench_tell(self, "%s of %zu bytes: %s: %s", what, self->bytes, record.operation,
+                      record.message);
+}
+
+void bench_tell_end(const bench_rank *self) {
+    if (!has_told)
+        (void)bench_tell(self, "the end, for another rank has failed");
 }
 
 /* --- memory ------------------------------------------------------------------------- */
@@ -34,7 +56,7 @@ void *bench_private_memory(bench_rank *self, size_t bytes) {
     if (memory != NULL)
         memset(memory, 0, whole); /* every page is there */
     else
-        fprintf(stderr, "no memory: %zu bytes\n", whole);
+        (void)bench_tell(self, "no memory: %zu bytes", whole);
     return memory;
 }
 
@@ -132,7 +154,7 @@ void bench_end(bench_rank *self) {
 static void *open_copy(bench_rank *self, void *memory, size_t bytes) {
     void *copy = bench_on_device(self) ? malloc(bytes > 0 ? bytes : 1) : memory;
     if (copy == NULL)
-        fprintf(stderr, "no memory: %zu bytes\n", bytes);
+        (void)bench_tell(self, "no memory: %zu bytes", bytes);
     return copy;
 }
 
@@ -162,9 +184,8 @@ static bool compare_output(const bench_rank *self, const void *out) {
         double expected = self->op->expected(self, i), found = bench_load(self->dtype, out, i);
         if (found == expected)
             continue;
-        fprintf(stderr, "rank %d: %s of %zu bytes: element %zu is %g, not %g\n", self->rank,
-                self->op->name, self->bytes, i, found, expected);
-        return false;
+        return bench_tell(self, "%s of %zu bytes: element %zu is %g, not %g", self->op->name,
+                          self->bytes, i, found, expected);
     }
     return true;
 }
@@ -189,7 +210,8 @@ static bool check(bench_rank *self, bool *supported_p) {
     if (!fill_input(self, false) || !world_barrier(self->world))
         return false;
     symmem_status status = self->op->once(self);
-    *supported_p = status != SYMMEM_UNSUPPORTED;
+    /* An engine may have no pointers to peers. */
+    *supported_p = status != SYMMEM_UNSUPPORTED && status != SYMMEM_UNREACHABLE;
     if (!*supported_p)
         return true;
     if (status != SYMMEM_OK)
@@ -236,7 +258,10 @@ bool bench_measure_turns(bench_rank *self, const bench_turn *turns, int count,
 }
 
 static bool is_captured(const bench_rank *self) {
+    uint64_t able = 0;
     return self->options->graph > 0 &&
+           symmem_backend_capabilities(self->context, &able) == SYMMEM_OK &&
+           (able & SYMMEM_CAP_CAPTURE) != 0 &&
            (self->op->flags & (BENCH_HOST_MEMORY | BENCH_NO_STREAM)) == 0;
 }
 

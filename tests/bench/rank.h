@@ -8,11 +8,13 @@
 
 #include "world.h"
 
+#include <symmem/backend.h>
 #include <symmem/symmem.h>
 
 #include "device_clock.h"
 
 #define BENCH_TIMEOUT_MS 20000
+#define BENCH_JOIN_MS 60000 /* an engine starts */
 /* What the calls with a channel end with, in functions that have `self`. */
 #define BENCH_ON_CHANNEL 0, BENCH_TIMEOUT_MS, self->stream
 
@@ -152,7 +154,12 @@ bool bench_measure_graph(bench_rank *self, bench_result *result);
 int bench_serve(bench_rank *self);
 /* main.c. NULL: there is none of that name. */
 const bench_op *bench_find_op(const char *name);
-/* Prints the thread's error record. Always false. */
+/* What went wrong on this rank, for people and for who sent a request. Always false. */
+bool bench_tell(const bench_rank *self, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* Tells the thread's error record. Always false. */
 bool bench_failed(const bench_rank *self, const char *what);
+/* For a rank that has failed: tells so, unless it has told why. */
+void bench_tell_end(const bench_rank *self);
 
 #endif

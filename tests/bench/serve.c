@@ -22,6 +22,8 @@ static bool answer(bench_rank *self, const char *line) {
     }
     self->options = &own;
     bool good = bench_run_one(self, op, bytes);
+    if (!good)
+        bench_tell_end(self);
     self->options = options;
     return good;
 }

@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
@@ -171,7 +172,9 @@ static void be_child(const controller *self, int index, pid_t parent, const sigs
         bench_pin(self->options, index);
         status = self->rank_main(self->world, index, self->arg);
     }
-    exit(bench_printed(status));
+    status = bench_printed(status);
+    atomic_store_explicit(&self->world->ends[index], 1 + (uint32_t)status, memory_order_relaxed);
+    exit(status);
 }
 
 static void start_children(controller *self, const sigset_t *mask) {
@@ -192,6 +195,34 @@ static void start_children(controller *self, const sigset_t *mask) {
     }
 }
 
+static void tell(const controller *self, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static void tell(const controller *self, const char *format, ...) {
+    char text[BENCH_TEXT];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    fprintf(stderr, "%s\n", text);
+    if (self->options->serve)
+        bench_print_error(text);
+}
+
+/* A library may end a process, or change its status on the way out, and say nothing. False: this
+ * was not the rank's own end. */
+static bool check_end(const controller *self, int index, int status) {
+    uint32_t meant = atomic_load_explicit(&self->world->ends[index], memory_order_relaxed);
+    if (WIFSIGNALED(status) && !self->killed)
+        tell(self, "rank process %d was ended by signal %d", index, WTERMSIG(status));
+    else if (WIFEXITED(status) && meant == 0)
+        tell(self, "rank process %d was ended in its midst, with status %d", index,
+             WEXITSTATUS(status));
+    else if (WIFEXITED(status) && (uint32_t)WEXITSTATUS(status) + 1 != meant)
+        tell(self, "rank process %d ended with status %d in place of %u", index,
+             WEXITSTATUS(status), meant - 1);
+    return WIFEXITED(status) && meant != 0;
+}
+
 static void reap(controller *self) {
     for (int i = 0; i < self->child_count; i++) {
         int status = 0;
@@ -199,10 +230,11 @@ static void reap(controller *self) {
             continue;
         self->children[i] = 0;
         self->running--;
-        if (WIFSIGNALED(status) && !self->killed)
-            fprintf(stderr, "rank process %d was ended by signal %d\n", i, WTERMSIG(status));
-        worsen(self, WIFEXITED(status) ? WEXITSTATUS(status) : BENCH_FAILED);
-        if (status != 0) {
+        const bool own = check_end(self, i, status);
+        worsen(self, WIFEXITED(status) && WEXITSTATUS(status) > 0 ? WEXITSTATUS(status)
+                     : own                                        ? BENCH_DONE
+                                                                  : BENCH_FAILED);
+        if (status != 0 || !own) {
             uint64_t grace_ns = bench_now_ns() + GRACE_NS;
             atomic_store_explicit(&self->world->lost.value, 1, memory_order_relaxed);
             self->deadline_ns = grace_ns < self->deadline_ns ? grace_ns : self->deadline_ns;
@@ -237,7 +269,7 @@ static void watch(controller *self, const sigset_t *signals) {
         bool late = bench_now_ns() >= self->deadline_ns;
         if (self->running > 0 && (late || is_end(signal_number))) {
             if (late && self->status == BENCH_DONE)
-                fprintf(stderr, "not done after %d s; ended\n", self->options->timeout_s);
+                tell(self, "not done after %d s; ended", self->options->timeout_s);
             kill_children(self);
             self->killed = true;
             worsen(self, BENCH_FAILED);

@@ -30,6 +30,7 @@ typedef struct bench_world {
     char line[WORLD_LINE];
     int ranks;
     bool threads;
+    _Atomic uint32_t ends[WORLD_MAX_RANKS]; /* 1 + the status a process means to end with */
     double values[WORLD_MAX_RANKS];
 } bench_world;
 

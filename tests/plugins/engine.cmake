@@ -30,6 +30,34 @@ function(add_check)
   target_compile_options(check PRIVATE -Wall -Wextra -Wshadow)
 endfunction()
 
+# Ranks that the suite starts itself, by the kit's process manager. One case at a time: a rank that waits in its
+# engine takes a processor.
+function(add_own_start name)
+  foreach(ranks 2 4)
+    add_test(NAME own.${ranks} COMMAND symmem::symmem-conformance --backend
+      $<TARGET_FILE:symmem_backend_${name}> --ranks ${ranks} --jobs 1 --filter ${FILTER} --no-large)
+    set_tests_properties(own.${ranks} PROPERTIES TIMEOUT 600)
+  endforeach()
+endfunction()
+
+# For an engine that starts by PMIx, where PMIx's headers are.
+function(add_pmix_server name)
+  find_path(PMIX_INCLUDE_DIR pmix_server.h PATH_SUFFIXES pmix2/include pmix
+    HINTS /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/pmix2/include)
+  find_library(PMIX_LIBRARY NAMES pmix libpmix.so.2 HINTS /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/pmix2/lib)
+  if(NOT PMIX_INCLUDE_DIR OR NOT PMIX_LIBRARY)
+    message(STATUS "without PMIx's headers no start but the launcher's")
+    return()
+  endif()
+  add_executable(symmem-pmix-server ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/pmix_server/server.c)
+  target_include_directories(symmem-pmix-server SYSTEM PRIVATE ${PMIX_INCLUDE_DIR})
+  target_link_libraries(symmem-pmix-server PRIVATE ${PMIX_LIBRARY})
+  target_compile_options(symmem-pmix-server PRIVATE -Wall -Wextra -Wshadow)
+  target_compile_definitions(symmem-pmix-server PRIVATE _GNU_SOURCE)
+  install(TARGETS symmem-pmix-server RUNTIME DESTINATION ${symmem_BACKEND_DIR})
+  add_own_start(${name})
+endfunction()
+
 # LIBRARY is the engine's target; LAUNCHER a list in which %n stands for the ranks.
 function(add_engine_plugin name library launcher)
   add_plugin(${name} SOURCES backend.c LIBRARIES ${library})

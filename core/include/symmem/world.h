@@ -28,7 +28,7 @@ typedef struct symmem_join_options {
  * SYMMEM_CAP_WORLD; else local, with nothing done: OK. Opens the backend. options NULL: all 0; they
  * are copied. Blocks until all ranks are there and the engine is up, for `timeout_ms` at most (0:
  * no limit). Before it, memory of such a backend is NOT_INITIALIZED; but a world of one rank joins
- * by itself, at its first allocation.
+ * by itself, at its first allocation and with the limit of that.
  *
  * A second call on the context is local and OK at once, if it asks for the heap that there is or
  * for 0 bytes, and EXISTS otherwise, with both sizes. Two calls at once: BUSY for one of them.

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <symmem/kit/engine.h>
 #include <symmem/kit/host_memory.h>
+#include <symmem/kit/pmi.h>
+#include <symmem/kit/pmix.h>
 #include <symmem/kit/wait.h>
 
 #define PIECE ((size_t)1 << 20) /* bytes of one put or get */
@@ -105,6 +107,17 @@ static void explain(int error, char *text, size_t capacity) {
     snprintf(text, capacity, "%s", whole);
 }
 
+static const symmem_backend table;
+
+/* Where no launcher has started the ranks. Each MPI has its process manager. */
+static symmem_status introduce(const symmem_kit_member *self, const symmem_exchange *exchange) {
+#ifdef MPICH_VERSION
+    return symmem_kit_pmi_open(self->host, exchange, self->rank, self->world_size);
+#else
+    return symmem_kit_pmix_open(self->host, exchange, self->rank, self->world_size, &table);
+#endif
+}
+
 static const char *start(symmem_kit_engine *engine) {
     static char text[64];
     int ended = 0, provided = 0, started = 0;
@@ -116,6 +129,8 @@ static const char *start(symmem_kit_engine *engine) {
     is_programs = started;
     const int error = started ? MPI_Query_thread(&provided)
                               : MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided);
+    symmem_kit_pmi_started();
+    symmem_kit_pmix_started(error == MPI_SUCCESS);
     if (error != MPI_SUCCESS) { /* MPI explains none before it has started */
         snprintf(text, sizeof text, "MPI_Init_thread: error %d", error);
         return text;
@@ -165,6 +180,8 @@ static void end(const symmem_kit_engine *engine) {
     }
     if (!is_programs)
         MPI_Finalize();
+    symmem_kit_pmi_end();
+    symmem_kit_pmix_end(true);
 }
 
 static void progress(void *member) {
@@ -178,6 +195,7 @@ static void progress(void *member) {
 static symmem_kit_engine mpi = {.name = "MPI",
                                 .launcher = "mpirun",
                                 .record_bytes = sizeof(window),
+                                .introduce = introduce,
                                 .start = start,
                                 .make_heap = make_window,
                                 .meet = meet,

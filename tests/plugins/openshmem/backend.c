@@ -9,6 +9,7 @@
 #include <string.h>
 #include <symmem/kit/engine.h>
 #include <symmem/kit/host_memory.h>
+#include <symmem/kit/pmix.h>
 #include <unistd.h>
 
 #define NAMES (sizeof size_names / sizeof *size_names)
@@ -78,14 +79,23 @@ static void leave(int status, void *none) {
     (void)none;
     if (!openshmem.broken && openshmem.process == getpid())
         return;
+    symmem_kit_pmix_end(false);
     fflush(NULL);
     _exit(status);
+}
+
+static const symmem_backend table;
+
+/* Where no launcher has started the ranks. */
+static symmem_status introduce(const symmem_kit_member *self, const symmem_exchange *exchange) {
+    return symmem_kit_pmix_open(self->host, exchange, self->rank, self->world_size, &table);
 }
 
 static const char *start(symmem_kit_engine *engine) {
     int provided = SHMEM_THREAD_SINGLE;
     const int error = shmem_init_thread(SHMEM_THREAD_MULTIPLE, &provided);
     unset_variables();
+    symmem_kit_pmix_started(error == 0);
     on_exit(leave, NULL); /* runs before Open MPI's own */
     if (error != 0)
         return "shmem_init_thread failed";
@@ -108,6 +118,7 @@ static int flush(void *heap, const int32_t *ranks, int count) {
 static void end(const symmem_kit_engine *engine) {
     if (!engine->broken)
         shmem_finalize();
+    symmem_kit_pmix_end(!engine->broken);
 }
 
 /* OpenSHMEM's calls say of no error. */
@@ -118,6 +129,7 @@ static void explain(int error, char *text, size_t capacity) {
 static symmem_kit_engine openshmem = {.name = "OpenSHMEM",
                                       .launcher = "oshrun",
                                       .record_bytes = sizeof(symmem_kit_heap),
+                                      .introduce = introduce,
                                       .prepare = prepare,
                                       .start = start,
                                       .make_heap = make_heap,
