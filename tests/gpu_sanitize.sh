@@ -22,7 +22,7 @@ cases=${SYMMEM_SANITIZE_CASES:-$(printf '%s,' 'all_reduce.*' 'barrier.ho*' 'barr
     'onesided.[pgrc]*' 'onesided.data*' 'fill.*' 'reduce.every*' 'reduce.odd*' \
     'reduce.random*' 'reduce.on_streams' 'reduce_plain.*' 'reduce_scatter.[elo]*' \
     'reduce_small.by_turns' 'reduce_small.ranks_disagree' 'test_*_shot_all_reduce' 'test_*reduce_scatter' 'test_low_*_gather' \
-    'move.all_gather*' 'move.broadcast*' 'move.all_to_all_[eaps]*' 'move.low_contention_on*' \
+    'move.all_gather*' 'move.broadcast*' 'move.all_to_all_[eaps]*' 'all_to_all_v.[renw]*' 'move.low_contention_on*' \
     'ops.back_to_back' 'ops.all_on_streams' 'ops.captured' 'composed.copy*' 'test_fused*' 'fused.*' \
     'fused_scatter.*')}
 if [ "${1:-}" = --cases ]; then
