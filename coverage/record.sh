@@ -127,7 +127,7 @@ bench() {
           "",
           (.[] | "- \(.ranks) on \(.symmem.device): commit \(.symmem.commit[:7]), beside \(.other.library) and NCCL "
               + "\(.other.nccl)\(.others.nvshmem.library // "" | if . == "" then "" else " and " + . end), "
-              + "\(.rounds) rounds")' "${files[@]}"
+              + "\(.rounds) rounds\(.newer // "" | if . == "" then "" else "; " + . end)")' "${files[@]}"
 }
 
 # A row for each shape and way of a file's.
