@@ -294,6 +294,8 @@ static CUresult enqueue_chunked(const cuda_instance *instance, collective_launch
                                 unsigned int blocks, CUstream native) {
     symmem_cuda_ll_args fast;
     symmem_cuda_moves_args moves;
+    c->args.rounds.chunks_ahead =
+        symmem_cuda_chunks_ahead(c->terms.pair_bytes, blocks, c->args.rounds.chunk_slots);
     if (fast_moves(c, &moves))
         return launch(instance, c, c->chunked_moves, blocks, SYMMEM_CUDA_CHUNK_THREADS,
                       &CUDA_ARGUMENTS(moves), native);

@@ -332,7 +332,7 @@ template <typename Ops, typename Args> __device__ void fast_chunks(const Args &a
     __shared__ op_result result;
     const Ops ops = {args};
     const chunk_slots at =
-        chunk_slots_of_block(args.small.signals[0], args.small.signals[1], args.rounds.chunks_at);
+        chunk_slots_of_block(args.small.signals[0], args.small.signals[1], args.rounds);
     run_chunks(ops, args.signal, at, load_volatile(small_word(args.small, 0, 0)) != 0, 0, &result);
 }
 

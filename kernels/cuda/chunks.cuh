@@ -6,11 +6,12 @@
 // consumed.
 //
 // A block exchanges chunks with the peer's block of the same number, through slots that are reused
-// in order. A word there says how many chunks have arrived, over all calls. AHEAD chunks are pushed
-// before the one that is added, so that the link is not idle while a block waits. When the peer's
-// chunk i is here, the peer has consumed chunk i - AHEAD - 1, because only then it pushed chunk i.
-// So with twice as many slots as chunks in flight a slot is free when its number comes up again.
-// The same holds from call to call. The number of the block's last chunk lies in memory.
+// in order. A word there says how many chunks have arrived, over all calls. Some chunks are pushed
+// ahead of the one that is added, so that the link is not idle while a block waits. When the peer's
+// chunk i is here, the peer has consumed chunk i - ahead - 1, because only then it pushed chunk i.
+// A slot is free when its number comes up again, because there are at least twice as many as chunks
+// under way, ahead + 1. The same holds from call to call, and if only one of them has more ahead.
+// The number of the block's last chunk lies in memory.
 //
 // The word is written after a fence, which takes until all data that the block has in flight has
 // arrived. So one warp of the block does only that. The other warps count in shared memory which of
@@ -45,10 +46,8 @@ __device__ inline uint32_t load_count(const uint32_t *word) {
 namespace {
 
 constexpr uint32_t CHUNK_UNITS = SYMMEM_CUDA_CHUNK_BYTES / sizeof(symmem_cuda_unit);
-constexpr uint32_t SLOTS = SYMMEM_CUDA_CHUNK_SLOTS, AHEAD = SLOTS / 2 - 1;
 constexpr uint32_t IN_FLIGHT = 4; // units of a thread
 // OPS, from allreduce_fast.cuh or ll.cuh, loads, pushes and takes units.
-static_assert(SLOTS >= 2 && SLOTS % 2 == 0, "a slot is free when its number comes up again");
 
 // The words and slots of a block.
 struct chunk_slots {
@@ -61,28 +60,30 @@ struct chunk_walk {
     chunk_slots at;
     uint32_t sequence; // before the call
     uint32_t count, units;
-    uint32_t ahead;           // chunks that are pushed before the one that is added
+    uint32_t slots, ahead;    // as in symmem_cuda_ll_layout
     uint32_t worker, workers; // threads that move and add
 };
 
 // `own`, `peer`: signal states.
-__device__ chunk_slots chunk_slots_of_block(char *own, char *peer, uint32_t chunks_at) {
+__device__ chunk_slots chunk_slots_of_block(char *own, char *peer,
+                                            const symmem_cuda_ll_layout &layout) {
+    const uint32_t chunks_at = layout.chunks_at;
     const size_t words = chunks_at + blockIdx.x * size_t{2 * SYMMEM_CUDA_CHUNK_LINE};
     const size_t slots = chunks_at + SYMMEM_CUDA_CHUNK_BLOCKS * 2 * SYMMEM_CUDA_CHUNK_LINE +
-                         blockIdx.x * SLOTS * SYMMEM_CUDA_CHUNK_BYTES;
+                         size_t{blockIdx.x} * layout.chunk_slots * SYMMEM_CUDA_CHUNK_BYTES;
     return {reinterpret_cast<uint32_t *>(own + words),
             reinterpret_cast<uint32_t *>(own + words + SYMMEM_CUDA_CHUNK_LINE),
             reinterpret_cast<uint32_t *>(peer + words + SYMMEM_CUDA_CHUNK_LINE), own + slots,
             peer + slots};
 }
 
-__device__ chunk_walk walk_of_block(const chunk_slots &at, uint32_t units) {
-    chunk_walk walk = {at, load_volatile(at.sequence), 0, units, 1, 0, 1};
+__device__ chunk_walk walk_of_block(const chunk_slots &at, const symmem_cuda_ll_layout &layout,
+                                    uint32_t units) {
+    chunk_walk walk = {
+        at, load_volatile(at.sequence), 0, units, layout.chunk_slots, layout.chunks_ahead, 0, 1};
     const uint32_t chunks = (units + CHUNK_UNITS - 1) / CHUNK_UNITS;
     if (chunks > blockIdx.x)
         walk.count = (chunks - blockIdx.x + gridDim.x - 1) / gridDim.x;
-    if (walk.count > SYMMEM_CUDA_MANY_CHUNKS)
-        walk.ahead = AHEAD;
 #ifndef SYMMEM_CUDA_LONE_LANE
     walk.worker = threadIdx.x;
     walk.workers = blockDim.x - LANES;
@@ -101,7 +102,7 @@ __device__ uint32_t chunk_units(const chunk_walk &walk, uint32_t chunk) {
 }
 
 __device__ symmem_cuda_unit *chunk_slot(const chunk_walk &walk, char *slots, uint32_t chunk) {
-    return reinterpret_cast<symmem_cuda_unit *>(slots + (walk.sequence + chunk) % SLOTS *
+    return reinterpret_cast<symmem_cuda_unit *>(slots + (walk.sequence + chunk) % walk.slots *
                                                             SYMMEM_CUDA_CHUNK_BYTES);
 }
 
@@ -231,7 +232,7 @@ __device__ void push_and_count(const Ops &ops, const chunk_walk &walk, uint32_t 
     push_chunk(ops, walk, chunk, own);
     __syncwarp();
     if (is_first_lane())
-        symmem::count_up(pushed + chunk % SLOTS);
+        symmem::count_up(pushed + chunk % walk.slots);
 }
 
 // The last warp's first lane announces chunks until all are announced, or until the others give up.
@@ -240,7 +241,7 @@ __device__ void announce_chunks(const chunk_walk &walk, const uint32_t *pushed,
                                 const op_result *result) {
     const uint32_t warps = walk.workers / LANES;
     for (uint32_t i = 0; i < walk.count; i++) {
-        while (symmem::load_count(pushed + i % SLOTS) < (i / SLOTS + 1) * warps)
+        while (symmem::load_count(pushed + i % walk.slots) < (i / walk.slots + 1) * warps)
             if (load_volatile(&result->code) != OK)
                 return;
         store_release(walk.at.peer_arrived, walk.sequence + i + 1);
@@ -250,8 +251,8 @@ __device__ void announce_chunks(const chunk_walk &walk, const uint32_t *pushed,
 template <typename Ops>
 __device__ bool run_chunks_of(const Ops &ops, const symmem_cuda_signal_args &args,
                               const chunk_walk &walk, uint64_t start_ns, op_result *result) {
-    __shared__ uint32_t pushed[SLOTS];
-    if (threadIdx.x < SLOTS)
+    __shared__ uint32_t pushed[SYMMEM_CUDA_CHUNK_SLOTS_MOST];
+    if (threadIdx.x < SYMMEM_CUDA_CHUNK_SLOTS_MOST)
         pushed[threadIdx.x] = 0;
     chunk_units_of_thread own = {};
     if (walk.worker < walk.workers && walk.count > 0)
@@ -314,7 +315,7 @@ __device__ void run_chunks(const Ops &ops, const symmem_cuda_signal_args &args,
                            const chunk_slots &at, bool is_poisoned, uint64_t start_ns,
                            op_result *result) {
     const bool poisoned = !__all_sync(~0u, !is_poisoned); // uniform within a warp
-    chunk_walk walk = walk_of_block(at, ops.units());
+    chunk_walk walk = walk_of_block(at, ops.layout(), ops.units());
     walk.count = poisoned ? 0 : walk.count;
     const bool came = run_chunks_of(ops, args, walk, start_ns, result);
     if (poisoned)
@@ -335,9 +336,9 @@ template <typename Ops>
 __device__ void run_general_chunks(const Ops &ops, uint64_t start_ns, op_result *result) {
     const symmem_cuda_signal_args &signal = ops.args.signal;
     const int32_t rank = signal.rank;
-    const chunk_slots at = chunk_slots_of_block(static_cast<char *>(signal.signals[rank]),
-                                                static_cast<char *>(signal.signals[1 - rank]),
-                                                ops.args.rounds.chunks_at);
+    const chunk_slots at =
+        chunk_slots_of_block(static_cast<char *>(signal.signals[rank]),
+                             static_cast<char *>(signal.signals[1 - rank]), ops.layout());
     run_chunks(ops, signal, at, own_poisoned(signal), start_ns, result);
 }
 

@@ -35,6 +35,8 @@ typedef struct symmem_cuda_ll_layout {
     uint32_t units;        /* of a round: SYMMEM_CUDA_ROUND_UNITS or SYMMEM_CUDA_SHORT_UNITS */
     uint32_t linked;       /* this rank has NVLink to all other ranks, as SYMMEM_CUDA_LINKED */
     uint32_t chunks_at;    /* chunks.cuh */
+    uint32_t chunk_slots;  /* of a block */
+    uint32_t chunks_ahead; /* how many are pushed before the one that is added */
 } symmem_cuda_ll_layout;
 
 typedef struct symmem_cuda_collective_args {
@@ -91,12 +93,22 @@ SYMMEM_CUDA_BOTH symmem_cuda_ll_layout symmem_cuda_ll_layout_of(symmem_cuda_ll_c
     layout.round_numbers_at =
         (uint32_t)symmem_cuda_round_numbers_at(world_size, channel_count, block_bytes, channel);
     layout.chunks_at = (uint32_t)symmem_cuda_chunks_at(world_size, channel_count, block_bytes);
+    layout.chunk_slots = symmem_cuda_chunk_slots(block_bytes);
+    layout.chunks_ahead = 1;
     layout.source_bytes = (uint32_t)(warps * SYMMEM_CUDA_ROUND_BYTES);
     layout.parity_bytes = layout.source_bytes * (uint32_t)(world_size - 1);
     layout.warps = rounds.warps;
     layout.units = rounds.units;
     layout.linked = linked;
     return layout;
+}
+
+/* Where a block has many chunks, more of them are under way: announcing one takes as long as the
+ * link has work. With few chunks that would only put off the additions. */
+SYMMEM_CUDA_BOTH uint32_t symmem_cuda_chunks_ahead(size_t pair_bytes, uint32_t blocks,
+                                                   uint32_t slots) {
+    const size_t chunks = pair_bytes / SYMMEM_CUDA_CHUNK_BYTES / blocks;
+    return chunks > 32 ? slots / 2 - 1 : 1;
 }
 
 /* Stores words of the host at an address of the device, with their values at the launch. */

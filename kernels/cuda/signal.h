@@ -285,10 +285,11 @@ SYMMEM_CUDA_BOTH size_t symmem_cuda_rounds_at(int32_t world_size, int32_t channe
  * number of the last chunk that has arrived. */
 #define SYMMEM_CUDA_CHUNK_BLOCKS 128
 #define SYMMEM_CUDA_CHUNK_BYTES ((size_t)32 << 10)
-#define SYMMEM_CUDA_CHUNK_SLOTS 8
-#define SYMMEM_CUDA_MANY_CHUNKS 32 /* of a block; more are pushed ahead then */
 #define SYMMEM_CUDA_CHUNK_LINE 128
 #define SYMMEM_CUDA_CHUNKED_BLOCK ((size_t)8 << 20) /* smaller memory has no chunks */
+/* Memory from this size on has slots for more chunks under way. They take 32 MiB instead of 16. */
+#define SYMMEM_CUDA_MANY_CHUNKS_BLOCK ((size_t)128 << 20)
+#define SYMMEM_CUDA_CHUNK_SLOTS_MOST 8
 /* The table of an all-to-all with splits in memory, splits.h; for the first channels only. */
 #define SYMMEM_CUDA_PARTS_WORDS 1024
 
@@ -303,10 +304,15 @@ SYMMEM_CUDA_BOTH bool symmem_cuda_has_chunks(int32_t world_size, size_t block_by
     return world_size == 2 && block_bytes >= SYMMEM_CUDA_CHUNKED_BLOCK;
 }
 
+/* The chunk slots of a block, a power of two because numbers of chunks wrap. */
+SYMMEM_CUDA_BOTH uint32_t symmem_cuda_chunk_slots(size_t block_bytes) {
+    return block_bytes >= SYMMEM_CUDA_MANY_CHUNKS_BLOCK ? SYMMEM_CUDA_CHUNK_SLOTS_MOST : 4;
+}
+
 SYMMEM_CUDA_BOTH size_t symmem_cuda_parts_at(int32_t world_size, int32_t channel_count,
                                              size_t block_bytes, int32_t channel) {
     const size_t of_block =
-        2 * SYMMEM_CUDA_CHUNK_LINE + SYMMEM_CUDA_CHUNK_SLOTS * SYMMEM_CUDA_CHUNK_BYTES;
+        2 * SYMMEM_CUDA_CHUNK_LINE + symmem_cuda_chunk_slots(block_bytes) * SYMMEM_CUDA_CHUNK_BYTES;
     return symmem_cuda_chunks_at(world_size, channel_count, block_bytes) +
            (symmem_cuda_has_chunks(world_size, block_bytes) ? SYMMEM_CUDA_CHUNK_BLOCKS * of_block
                                                             : 0) +

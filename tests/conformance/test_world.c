@@ -383,14 +383,14 @@ TK_TEST(world, memory_of_another_device, "SM-WORLD-11", .flags = ON_ENGINE) {
 #define ALLOC_LEAST_MS 1000u /* of an allocation's limit, whatever the context's */
 
 static void open_when_ready(flat_backend *table);
-static struct table_twin late = {.name = "suite_late_engine", .change = open_when_ready};
+static struct table_twin late_twin = {.name = "suite_late_engine", .change = open_when_ready};
 static const symmem_host *late_host;
 static uint32_t heap_ready_ms; /* from now on, until the device comes to the heap */
 
 static symmem_status keep_host(const symmem_host *host, const symmem_backend_config *config,
                                void **instance_p) {
     late_host = host;
-    return late.real->instance->open(host, config, instance_p);
+    return late_twin.real->instance->open(host, config, instance_p);
 }
 
 /* In time to the very end of the limit: it counts from the question, that is, from now or later. */
@@ -400,7 +400,7 @@ static symmem_status open_in_time(void *instance, const symmem_exchange *exchang
     const uint64_t deadline_ns = late_host->deadline_ns(late_host);
     if (deadline_ns != 0 && ready_ns > deadline_ns)
         return late_host->fail(late_host, SYMMEM_TIMEOUT, 0, "heap", "the device is late");
-    return late.real->world->open(instance, exchange, config, heap);
+    return late_twin.real->world->open(instance, exchange, config, heap);
 }
 
 static void open_when_ready(flat_backend *table) {
@@ -414,7 +414,7 @@ TK_TEST(world, of_one_joins_in_an_allocations_time, "SM-WORLD-02,SM-ALLOC-16", .
         .flags = ON_ENGINE) {
     void *memory = NULL;
     TK_REINIT(t, options.default_timeout_ms = 20);
-    use_engine_twin(t, &late);
+    use_engine_twin(t, &late_twin);
     heap_ready_ms = ALLOC_LEAST_MS + 10000;
     TK_FAILS(t, TIMEOUT, symmem_alloc(t->context, 64, -1, NULL, &memory));
     TK_EQ_PTR(t, NULL, memory);

@@ -375,3 +375,18 @@ TEST("special values") {
 }
 
 } // namespace
+
+// Slots are free when their number comes up again, whatever the ranks choose; numbers wrap.
+TEST("chunks under way") {
+    const size_t mib = 1u << 20;
+    for (const size_t shared : {8 * mib, 128 * mib, 1024 * mib})
+        for (const size_t bytes : {mib, 16 * mib, 256 * mib, 1024 * mib})
+            for (const uint32_t blocks : {1u, 128u}) {
+                const uint32_t slots = symmem_cuda_chunk_slots(shared);
+                const uint32_t ahead = symmem_cuda_chunks_ahead(bytes, blocks, slots);
+                CU_ASSERT_TRUE(ahead >= 1 && 2 * (ahead + 1) <= slots);
+                CU_ASSERT_TRUE((slots & (slots - 1)) == 0 && slots <= SYMMEM_CUDA_CHUNK_SLOTS_MOST);
+            }
+    CU_ASSERT_EQUAL(symmem_cuda_chunks_ahead(16 * mib, 128, 8), 1);
+    CU_ASSERT_EQUAL(symmem_cuda_chunks_ahead(256 * mib, 128, 8), 3);
+}

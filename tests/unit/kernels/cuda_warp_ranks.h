@@ -37,6 +37,7 @@ static int ranks, own;                // how many there are, and which one this 
 static bool linked;                   // all with all others
 static int unlinked = -1;             // but for this one
 static uint32_t limit_ms;             // of the next call
+static uint32_t chunk_slots = 4;      // of a block
 alignas(64) static float out[BUFFER]; // the rank's own
 
 #define CHECK(condition)                                                                           \
@@ -168,9 +169,14 @@ static symmem_cuda_step step_of(const symmem_cuda_job &job) {
     return step;
 }
 
+// With eight slots ranks have up to three chunks ahead, each as many as it likes.
 static symmem_cuda_ll_layout places_of(const call &c) {
-    return symmem_cuda_ll_layout_of(c.rounds, ranks, CHANNELS, 0, c.channel,
-                                    linked && own != unlinked);
+    symmem_cuda_ll_layout layout = symmem_cuda_ll_layout_of(c.rounds, ranks, CHANNELS, 0, c.channel,
+                                                            linked && own != unlinked);
+    layout.chunk_slots = chunk_slots;
+    if (chunk_slots == SYMMEM_CUDA_CHUNK_SLOTS_MOST)
+        layout.chunks_ahead = 1 + (static_cast<uint32_t>(own) + c.count / 4) % 3;
+    return layout;
 }
 
 static symmem_cuda_exchange exchange_of(const call &c, const symmem_cuda_job &job) {
