@@ -6,6 +6,7 @@
 // order of ranks and lanes.
 #include "unit_main.h"
 #include "cuda_world.h"
+#include "cuda/collective.h"
 
 namespace {
 
