@@ -286,9 +286,12 @@ TK_TEST(backend_table, files_that_cannot_be_loaded, "SM-BACKEND-08", TK_ON_FAKES
     TK_REQUIRE(t, file != NULL);
     fclose(file);
     refuse_file(t, SYMMEM_LOAD, path);
-    TK_REQUIRE(t, dladdr((void *)(uintptr_t)&malloc, &libc) != 0 && libc.dli_fname != NULL);
+    /* A shared object of another trade: the C library. RTLD_NEXT passes over the runner, which has
+     * functions of the C library's names, and whose own name need not be a path. */
+    const void *in_libc = dlsym(RTLD_NEXT, "getpid");
+    TK_REQUIRE(t, in_libc != NULL && dladdr(in_libc, &libc) != 0 && libc.dli_fname != NULL);
     if (TK_CHECK(t, strchr(libc.dli_fname, '/') != NULL))
-        refuse_file(t, SYMMEM_LOAD, libc.dli_fname); /* a shared object of another trade */
+        refuse_file(t, SYMMEM_LOAD, libc.dli_fname);
     suite_plugin_path(t, path, sizeof(path), "no_symbol");
     refuse_file(t, SYMMEM_LOAD, path);
     suite_plugin_path(t, path, sizeof(path), "null_entry");
