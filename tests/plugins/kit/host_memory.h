@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* For backends whose memory the CPU reads and writes: the group copy, and devices that are no more
- * than places for memory. */
+ * than places for memory. Independent of the instance. */
 #ifndef SYMMEM_KIT_HOST_MEMORY_H
 #define SYMMEM_KIT_HOST_MEMORY_H
 
