@@ -13,6 +13,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+/* How long a wait looks again and again before it sleeps. What symmem waits for, a peer that is in
+ * the same call writes within some tens of microseconds. A sleep, however short, takes longer. */
+constexpr std::chrono::microseconds without_sleep(200);
+
 struct Wrapped {
     c10::weak_intrusive_ptr<c10d::Store> store;
     std::string prefix;
@@ -62,7 +66,7 @@ symmem_status store_get(void *self, const char *key, void *value, size_t capacit
 /* In short steps: a wait of the store's own would keep its other callers waiting, symmem's threads
  * too. */
 symmem_status store_wait(void *self, const char *key, uint32_t timeout_ms) {
-    auto end = Clock::now() + std::chrono::milliseconds(timeout_ms);
+    auto begin = Clock::now(), end = begin + std::chrono::milliseconds(timeout_ms);
     auto pause = std::chrono::microseconds(50);
     for (;;) {
         bool found = false;
@@ -73,8 +77,13 @@ symmem_status store_wait(void *self, const char *key, uint32_t timeout_ms) {
         if (status != SYMMEM_OK || found) {
             return status;
         }
-        if (timeout_ms != 0 && Clock::now() >= end) {
+        auto now = Clock::now();
+        if (timeout_ms != 0 && now >= end) {
             return SYMMEM_TIMEOUT;
+        }
+        if (now < begin + without_sleep) {
+            std::this_thread::yield();
+            continue;
         }
         std::this_thread::sleep_for(pause);
         pause = std::min(pause * 2, std::chrono::microseconds(5000));
