@@ -362,6 +362,12 @@ static symmem_status fail_lost_rank(const sm_session *session, const sm_call *ca
     return sm_session_fail_ranks(session, call, SYMMEM_PEER_LOST, lost, what);
 }
 
+/* Whether the rank's next process is there, or known to another thread. */
+static bool has_come_meanwhile(const sm_session *session, const sm_call *call, int32_t rank) {
+    bool restarted = false;
+    return !sm_session_gone(session, call, rank, &restarted) || restarted;
+}
+
 /* Reports that a rank has ended. If its process may belong to an earlier job and the next one may
  * still come, this rank goes on waiting. */
 static symmem_status lose(const sm_session *session, const sm_call *call, reading *r,
@@ -377,6 +383,11 @@ static symmem_status lose(const sm_session *session, const sm_call *call, readin
     }
     const char *what =
         earlier ? "ended (" SM_MAY_BE_EARLIER ")" : how_it_ended(session, call, rank);
+    /* After all that was read of the ended process, because the next one replaces it. */
+    if (has_come_meanwhile(session, call, rank)) {
+        mark(r->stale, rank, true);
+        return SYMMEM_OK;
+    }
     symmem_status status = fail_lost_rank(session, call, rank, what);
     if (earlier && status == SYMMEM_PEER_LOST) {
         const sm_world world = {.store = session->config.store,

@@ -247,6 +247,13 @@ static bool is_hearsay(const sm_session *session, const symmem_error_record *err
            error->failed_rank != session->config.rank;
 }
 
+/* Whether a peer has left because this rank had ended. The peer took it for an earlier process. */
+static bool takes_this_for_ended(const sm_session *session, const sm_verdict *verdict) {
+    const int32_t own = session->config.rank;
+    return verdict->status == SYMMEM_PEER_LOST &&
+           (verdict->failed_rank == own || sm_has_rank(verdict->missing, own));
+}
+
 /* Recalls the cause of the peer that this rank has followed, if the failure is that the peer is
  * missing. With `own`, only a cause that was not itself a missing rank. */
 static bool recall(const sm_session *session, const symmem_error_record *error, bool own,
@@ -254,6 +261,8 @@ static bool recall(const sm_session *session, const symmem_error_record *error, 
     if (session->left_by < 0 || !names(error, session->left_by))
         return false;
     memcpy(reason_p, session->left_for, sizeof(*reason_p));
+    if (takes_this_for_ended(session, &reason_p->verdict))
+        return false;
     return !own || reason_p->verdict.missing_count == 0;
 }
 
@@ -289,7 +298,7 @@ symmem_status sm_session_give_up(sm_session *session, const sm_call *call, symme
     } else if (hearsay && recall(session, &record, true, &why)) {
         status = repeat(session, call, session->left_by, &why.verdict);
     } else if (hearsay && read_reason(session, notes, &why)) {
-        if (why.kind == GAVE_UP) {
+        if (why.kind == GAVE_UP && !takes_this_for_ended(session, &why.verdict)) {
             status = take_over(session, call, notes, &why.verdict);
         } else {
             sm_session_explain(session, -1, &record);

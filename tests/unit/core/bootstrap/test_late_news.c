@@ -141,6 +141,61 @@ static int body_finds_an_earlier_job(test_rank *self) {
     return 0;
 }
 
+/* --- the next process comes while the earlier one is judged --------------------------------- */
+
+enum { LOOKS_MOST = 200, NOT_THERE_YET_MS = 1000 };
+
+static counting arriving_store;
+static sm_member arriving;    /* rank 1's next process */
+static atomic_int looks_till; /* looks at who rank 1 is, before that process is there */
+
+static symmem_status arriving_get(void *self, const char *key, void *value, size_t capacity,
+                                  size_t *bytes_p, uint32_t timeout_ms) {
+    if (strcmp(key, "w/id/1") == 0 && atomic_fetch_sub(&looks_till, 1) == 1)
+        (void)!symmem_store_set(arriving_store.inner, key, &arriving, sizeof(arriving), 0);
+    return c_get(self, key, value, capacity, bytes_p, timeout_ms);
+}
+
+/* Rank 1 does not join in time. What it has not done is end. */
+static int body_waits_for_the_next(test_rank *self) {
+    symmem_store_ops ops = counting_ops;
+    symmem_store *const own = self->session->config.store;
+    symmem_store *store;
+    ops.get = arriving_get;
+    memset(&arriving_store, 0, sizeof(arriving_store));
+    arriving_store.inner = self->store;
+    memset(&arriving, 0, sizeof(arriving));
+    arriving.rank = 1;
+    arriving.world_size = self->world_size;
+    sm_member earlier = arriving;
+    earlier.identity = dead;
+    earlier.published_ns = 1;
+    arriving.identity = self->identity; /* a process that lives */
+    arriving.published_ns = sm_since_boot_ns() + 1000000000u;
+    EXPECT(symmem_store_set(self->store, "w/id/1", &earlier, sizeof(earlier), 0) == SYMMEM_OK);
+    EXPECT(symmem_store_open_custom(&ops, &arriving_store, &store) == SYMMEM_OK);
+    self->session->config.store = store;
+    const symmem_status status = gather(self, "op", false, NOT_THERE_YET_MS);
+    EXPECT(last_record().missing_count == 1);
+    EXPECT(status == SYMMEM_TIMEOUT || (status == SYMMEM_PEER_LOST &&
+                                        strstr(last_record().message, SM_MAY_BE_EARLIER) != NULL));
+    self->session->config.store = own;
+    return 0;
+}
+
+TEST("a process that comes while its predecessor is judged has not ended") {
+    int looks = 1;
+    dead = identity_of_the_dead();
+    do {
+        atomic_store(&looks_till, looks);
+        const bool is_fine = run_first(1, 2, body_waits_for_the_next);
+        if (!is_fine)
+            printf("the next process came at look %d\n", looks);
+        CU_ASSERT_TRUE(is_fine);
+    } while (atomic_load(&looks_till) <= 0 && ++looks < LOOKS_MOST);
+    CU_ASSERT_TRUE(looks > 3 && looks < LOOKS_MOST);
+}
+
 TEST("an earlier job is marked before others are told") {
     dead = identity_of_the_dead();
     CU_ASSERT_TRUE(run_first(1, 2, body_finds_an_earlier_job));

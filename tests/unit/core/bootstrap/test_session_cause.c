@@ -75,6 +75,31 @@ TEST("another group's note hides no peer's") {
     run_two(body_up);
 }
 
+/* A peer may have taken this rank for an earlier process of its number, which has ended. */
+static int body_lives(test_rank *self) {
+    sm_call call = sm_call_start("op", "step", sm_deadline_ns(10000));
+    int32_t all[2];
+    EXPECT(sm_session_ensure(self->session, "op", call.deadline_ns) == SYMMEM_OK);
+    if (self->rank == 1) {
+        const uint64_t lost[SYMMEM_MAX_WORLD_SIZE / 64] = {1};
+        const symmem_status status =
+            sm_session_fail_ranks(self->session, &call, SYMMEM_PEER_LOST, lost, "ended");
+        EXPECT(sm_session_give_up(self->session, &call, status) == SYMMEM_PEER_LOST);
+        atomic_store(&said, 1);
+        return 0;
+    }
+    await_counter(&said, 1);
+    EXPECT(sm_session_all_gather(self->session, "op", "step", &self->rank, sizeof(self->rank), all,
+                                 false, call.deadline_ns) == SYMMEM_TIMEOUT);
+    EXPECT(last_record().failed_rank == 1 && last_record().missing_count == 1);
+    EXPECT(strstr(last_record().message, "gave up after PEER_LOST in op: rank 0 ended") != NULL);
+    return 0;
+}
+
+TEST("a rank that lives does not say that it has ended") {
+    run_two(body_lives);
+}
+
 static symmem_status contradict_at_join(void *arg, const char *name) {
     const test_rank *self = arg;
     if (strcmp(name, "session.join.published") == 0 &&
