@@ -279,6 +279,7 @@ struct runner_child {
     int status;
     bool started;
     bool hung;        /* did not end in time */
+    bool waited;      /* when time was up, at its end for the others */
     bool stopped;     /* ended by the controller because another rank had crashed, or: */
     bool interrupted; /* the run was interrupted */
     bool lost;        /* the launcher ended it */

@@ -127,15 +127,10 @@ static bool death_is_fine(const struct runner_run *run, int rank, int status) {
            load(&run->runner->arena->ranks[rank].death_expected) != 0;
 }
 
-static bool waits_for_others(const struct runner_run *run, int rank) {
-    return run->runner->options.mode == TK_MODE_PROCESS &&
-           load(&run->runner->arena->ranks[rank].state) == ARENA_BODY_DONE;
-}
-
 /* True if what became of the rank follows from another rank's fate. */
 static bool is_consequence(const struct runner_run *run, int rank) {
     const struct runner_child *child = &run->children[rank];
-    return child->stopped || (child->hung && waits_for_others(run, rank));
+    return child->stopped || (child->hung && child->waited);
 }
 
 /* How the process of `rank` ended; with ranks as threads it is the process of all of them. */
@@ -152,7 +147,7 @@ static void judge_end(struct judgment *judgment, const struct runner_run *run, i
         find(judgment, VERDICT_UNRESOLVED, about, "%scould not be started", who);
     else if (child->stopped && run->fork_failed)
         return;
-    else if (child->hung && waits_for_others(run, rank))
+    else if (child->hung && child->waited)
         find_end(judgment, CAUSE_FOLLOWS, about, "%sat its end, waiting for the others", who);
     else if (child->hung && state == ARENA_OPENING)
         find_end(judgment, CAUSE_TIME, about, "%shang: a device did not open in time", who);

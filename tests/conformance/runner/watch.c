@@ -188,12 +188,20 @@ static void wait_some(struct runner_run *run, uint32_t ms) {
         sleep_for_signal(run->runner, deadline);
 }
 
+/* Once the ranks that hang are ended, one that waits for them may go on to its own end. */
+static bool waits_for_others(const struct runner_run *run, int rank) {
+    return run->runner->options.mode == TK_MODE_PROCESS &&
+           atomic_load_explicit(&run->runner->arena->ranks[rank].state, memory_order_relaxed) ==
+               ARENA_BODY_DONE;
+}
+
 static void end_running(struct runner_run *run, bool crashed) {
     for (int i = 0; i < run->child_count; i++)
         if (run->children[i].pid >= 2) {
             run->children[i].interrupted = run->runner->interrupted != 0;
             run->children[i].stopped = crashed || run->children[i].interrupted;
             run->children[i].hung = !run->children[i].stopped;
+            run->children[i].waited = run->children[i].hung && waits_for_others(run, i);
         }
     signal_running(run, SIGTERM, false);
     signal_running(run, SIGCONT, false); /* a stopped rank can only end when it runs */
