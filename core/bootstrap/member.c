@@ -311,6 +311,30 @@ static symmem_status look_for_another(symmem_store *store, const char *world_pre
     return SYMMEM_MISMATCH;
 }
 
+/* Removes the word that an earlier process of this rank has left. */
+static void forget_earlier_word(const sm_world *world) {
+    SM_ATTEMPT(forgetting);
+    if (is_said(world))
+        remove_word(world, world->rank);
+}
+
+/* A peer that lives when this process takes an ended one's place is this job's. If it ends before
+ * this rank looks for it, it is lost. It is not what an earlier job has left. */
+static void learn_living_peers(const sm_world *world) {
+    SM_ATTEMPT(look);
+    for (int32_t rank = 0; rank < world->size; rank++) {
+        char key[SYMMEM_STORE_KEY_MAX + 1];
+        sm_member there;
+        sm_identity_key(world->prefix, rank, key, sizeof(key));
+        if (rank != world->rank &&
+            read_member(world->store, key, SM_STORE_CLEAN_MS, &there) == SYMMEM_OK &&
+            there.world_size == world->size &&
+            sm_liveness_ask_of(world->liveness, rank, &there.identity) != SYMMEM_PEER_GONE &&
+            !sm_liveness_is_ending(world->liveness, &there.identity))
+            sm_liveness_learn(world->liveness, rank, &there.identity);
+    }
+}
+
 symmem_status sm_member_publish(const sm_world *world, sm_member *own, bool *published_p) {
     char key[SYMMEM_STORE_KEY_MAX + 1];
     *published_p = false;
@@ -325,8 +349,10 @@ symmem_status sm_member_publish(const sm_world *world, sm_member *own, bool *pub
         return status; /* a world of one rank has no peers that look for it */
     sm_identity_key(world->prefix, world->rank, key, sizeof(key));
     status = refuse_taken(world, own, key);
-    if (status == SYMMEM_OK && is_said(world))
-        remove_word(world, world->rank); /* an earlier process's */
+    if (status == SYMMEM_OK)
+        forget_earlier_word(world);
+    if (status == SYMMEM_OK && own->took_over != 0)
+        learn_living_peers(world);
     if (status == SYMMEM_OK)
         status = symmem_store_set(world->store, key, own, sizeof(*own), world->timeout_ms);
     *published_p = status == SYMMEM_OK;

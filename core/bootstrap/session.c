@@ -362,8 +362,8 @@ static symmem_status fail_lost_rank(const sm_session *session, const sm_call *ca
     return sm_session_fail_ranks(session, call, SYMMEM_PEER_LOST, lost, what);
 }
 
-/* Whether the rank's next process is there, or known to another thread. */
-static bool has_come_meanwhile(const sm_session *session, const sm_call *call, int32_t rank) {
+/* Whether the ended rank has a next process. Another thread may have learned of it already. */
+static bool has_next_process(const sm_session *session, const sm_call *call, int32_t rank) {
     bool restarted = false;
     return !sm_session_gone(session, call, rank, &restarted) || restarted;
 }
@@ -383,12 +383,14 @@ static symmem_status lose(const sm_session *session, const sm_call *call, readin
     }
     const char *what =
         earlier ? "ended (" SM_MAY_BE_EARLIER ")" : how_it_ended(session, call, rank);
-    /* After all that was read of the ended process, because the next one replaces it. */
-    if (has_come_meanwhile(session, call, rank)) {
+    SM_ATTEMPT(judging);
+    symmem_status status = fail_lost_rank(session, call, rank, what);
+    /* This look comes last: the next process replaces the keys that were read above. */
+    if (status == SYMMEM_PEER_LOST && has_next_process(session, call, rank)) {
         mark(r->stale, rank, true);
         return SYMMEM_OK;
     }
-    symmem_status status = fail_lost_rank(session, call, rank, what);
+    (void)sm_error_raise(&judging.error);
     if (earlier && status == SYMMEM_PEER_LOST) {
         const sm_world world = {.store = session->config.store,
                                 .prefix = session->config.world_prefix};

@@ -247,11 +247,24 @@ static bool is_hearsay(const sm_session *session, const symmem_error_record *err
            error->failed_rank != session->config.rank;
 }
 
-/* Whether a peer has left because this rank had ended. The peer took it for an earlier process. */
-static bool takes_this_for_ended(const sm_session *session, const sm_verdict *verdict) {
+/* Whether a peer has left only because this rank had ended. The peer took it for an earlier
+ * process. */
+static bool says_own_rank_ended(const sm_session *session, const sm_verdict *verdict) {
     const int32_t own = session->config.rank;
-    return verdict->status == SYMMEM_PEER_LOST &&
+    return verdict->status == SYMMEM_PEER_LOST && verdict->missing_count <= 1 &&
            (verdict->failed_rank == own || sm_has_rank(verdict->missing, own));
+}
+
+/* Removes this rank, which lives, from those that a peer has lost. */
+static void leave_own_rank_out(const sm_session *session, sm_verdict *verdict) {
+    const int32_t own = session->config.rank;
+    if (verdict->status != SYMMEM_PEER_LOST || verdict->missing_count < 2 ||
+        !sm_has_rank(verdict->missing, own))
+        return;
+    verdict->missing[own / 64] &= ~(1ull << (own % 64));
+    verdict->missing_count--;
+    if (verdict->failed_rank == own)
+        verdict->failed_rank = -1;
 }
 
 /* Recalls the cause of the peer that this rank has followed, if the failure is that the peer is
@@ -261,9 +274,9 @@ static bool recall(const sm_session *session, const symmem_error_record *error, 
     if (session->left_by < 0 || !names(error, session->left_by))
         return false;
     memcpy(reason_p, session->left_for, sizeof(*reason_p));
-    if (takes_this_for_ended(session, &reason_p->verdict))
-        return false;
-    return !own || reason_p->verdict.missing_count == 0;
+    leave_own_rank_out(session, &reason_p->verdict);
+    return !says_own_rank_ended(session, &reason_p->verdict) &&
+           (!own || reason_p->verdict.missing_count == 0);
 }
 
 /* Whether enough peers have told all ranks that a rank has ended. */
@@ -298,7 +311,8 @@ symmem_status sm_session_give_up(sm_session *session, const sm_call *call, symme
     } else if (hearsay && recall(session, &record, true, &why)) {
         status = repeat(session, call, session->left_by, &why.verdict);
     } else if (hearsay && read_reason(session, notes, &why)) {
-        if (why.kind == GAVE_UP && !takes_this_for_ended(session, &why.verdict)) {
+        leave_own_rank_out(session, &why.verdict);
+        if (why.kind == GAVE_UP && !says_own_rank_ended(session, &why.verdict)) {
             status = take_over(session, call, notes, &why.verdict);
         } else {
             sm_session_explain(session, -1, &record);

@@ -13,8 +13,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/* How long a wait looks again and again before it sleeps. What symmem waits for, a peer that is in
- * the same call writes within some tens of microseconds. A sleep, however short, takes longer. */
+/* How long a wait looks again and again before it sleeps. A peer in the same call writes its key
+ * within some tens of microseconds, and even the shortest sleep takes longer. A look is one access
+ * to the store. */
 constexpr std::chrono::microseconds without_sleep(200);
 
 struct Wrapped {

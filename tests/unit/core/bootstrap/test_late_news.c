@@ -156,7 +156,7 @@ static symmem_status arriving_get(void *self, const char *key, void *value, size
     return c_get(self, key, value, capacity, bytes_p, timeout_ms);
 }
 
-/* Rank 1 does not join in time. What it has not done is end. */
+/* Rank 1 does not join in time. It has not ended. */
 static int body_waits_for_the_next(test_rank *self) {
     symmem_store_ops ops = counting_ops;
     symmem_store *const own = self->session->config.store;

@@ -179,3 +179,91 @@ TEST("objections that do not count") {
     }
     symmem_store_close(store);
 }
+
+/* In a file store a key that is not there leaves a record. Finalize would tell peers of it. */
+TEST("a rank that comes leaves no record") {
+    char path[FOLDER_BYTES];
+    symmem_store *store = NULL;
+    symmem_context *context = NULL;
+    symmem_context_options options;
+    CU_ASSERT_FATAL(make_folder(path));
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_file(path, &store), SYMMEM_OK);
+    symmem_context_options_init(&options);
+    options.rank = 0;
+    options.world_size = 2;
+    options.store = store;
+    symmem_clear_error();
+    CU_ASSERT_EQUAL(symmem_init(&options, &context), SYMMEM_OK);
+    CU_ASSERT_EQUAL(last_record().status, SYMMEM_OK);
+    CU_ASSERT_STRING_EQUAL(last_record().message, "");
+    symmem_context_free(context);
+    symmem_store_close(store);
+    remove_tree(path);
+}
+
+static sm_member process_as_rank(pid_t pid, int32_t rank) {
+    sm_process process = {0};
+    sm_member member;
+    memset(&member, 0, sizeof(member));
+    CU_ASSERT_EQUAL(sm_identity_self(&member.identity), SYMMEM_OK);
+    CU_ASSERT_TRUE(sm_process_read(pid, &process));
+    member.identity.pid = pid;
+    member.identity.start_time = process.start_time;
+    member.identity.listens = 0;
+    member.identity.life[0] ^= (uint8_t)(rank + 1);
+    member.magic = 0x424d454du; /* as in member.c */
+    member.rank = rank;
+    member.world_size = 2;
+    member.published_ns = sm_since_boot_ns();
+    return member;
+}
+
+static void put(symmem_store *store, const char *key, const sm_member *member) {
+    CU_ASSERT_EQUAL(symmem_store_set(store, key, member, sizeof(*member), 0), SYMMEM_OK);
+}
+
+static pid_t start_process(void) {
+    const pid_t pid = fork();
+    CU_ASSERT_FATAL(pid >= 0);
+    for (; pid == 0;)
+        (void)pause();
+    return pid;
+}
+
+static void end_process(pid_t pid) {
+    CU_ASSERT_FATAL(pid > 1);
+    CU_ASSERT_EQUAL(kill(pid, SIGKILL), 0);
+    CU_ASSERT_EQUAL(waitpid(pid, NULL, 0), pid);
+}
+
+/* Rank 0 comes again while rank 1 lives, which is killed before anybody looks. */
+TEST("a peer that lived when a rank came again is lost") {
+    symmem_store *store = NULL;
+    sm_liveness *liveness = NULL;
+    sm_identity self;
+    sm_member own;
+    bool is_published = false;
+    const pid_t earlier = start_process(), peer = start_process();
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(sm_identity_self(&self), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(sm_liveness_create(2, &liveness), SYMMEM_OK);
+    const sm_member ended = process_as_rank(earlier, 0), living = process_as_rank(peer, 1);
+    put(store, "w/id/0", &ended);
+    put(store, "w/id/1", &living);
+    end_process(earlier);
+    const sm_world world = {.store = store,
+                            .prefix = "w",
+                            .identity = &self,
+                            .liveness = liveness,
+                            .rank = 0,
+                            .size = 2,
+                            .timeout_ms = 1000};
+    CU_ASSERT_EQUAL(sm_member_publish(&world, &own, &is_published), SYMMEM_OK);
+    CU_ASSERT_EQUAL(own.took_over, 1);
+    CU_ASSERT_EQUAL(sm_liveness_ask(liveness, 1), SYMMEM_PEER_ALIVE);
+    end_process(peer);
+    CU_ASSERT_TRUE(sm_liveness_knows(liveness, 1));
+    CU_ASSERT_EQUAL(sm_liveness_ask(liveness, 1), SYMMEM_PEER_GONE);
+    sm_liveness_destroy(liveness);
+    symmem_store_close(store);
+}

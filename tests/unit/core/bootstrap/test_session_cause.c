@@ -100,6 +100,38 @@ TEST("a rank that lives does not say that it has ended") {
     run_two(body_lives);
 }
 
+/* Of the two that the peer has lost, the other one is. */
+static int body_two_lost(test_rank *self) {
+    sm_call call = sm_call_start("op", "step", sm_deadline_ns(10000));
+    int32_t all[3];
+    EXPECT(sm_session_ensure(self->session, "op", call.deadline_ns) == SYMMEM_OK);
+    if (self->rank == 1) {
+        const uint64_t lost[SYMMEM_MAX_WORLD_SIZE / 64] = {1 | 4};
+        const symmem_status status =
+            sm_session_fail_ranks(self->session, &call, SYMMEM_PEER_LOST, lost, "ended");
+        EXPECT(sm_session_give_up(self->session, &call, status) == SYMMEM_PEER_LOST);
+        atomic_store(&said, 1);
+        return 0;
+    }
+    await_counter(&said, 1);
+    if (self->rank == 2)
+        return 0;
+    EXPECT(sm_session_all_gather(self->session, "op", "step", &self->rank, sizeof(self->rank), all,
+                                 false, call.deadline_ns) == SYMMEM_PEER_LOST);
+    EXPECT(last_record().missing_count == 1 && last_record().missing[0] == 4);
+    return 0;
+}
+
+TEST("of several that are lost a rank that lives reports the others") {
+    symmem_store *store = NULL;
+    test_rank ranks[3];
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+    atomic_store(&said, 0);
+    prepare_ranks(ranks, 3, store, body_two_lost, NULL);
+    CU_ASSERT_TRUE(run_threads(ranks, 3));
+    symmem_store_close(store);
+}
+
 static symmem_status contradict_at_join(void *arg, const char *name) {
     const test_rank *self = arg;
     if (strcmp(name, "session.join.published") == 0 &&
