@@ -2,6 +2,7 @@
 #include "allocator.h"
 
 #include "error.h"
+#include "python.h"
 
 #include <algorithm>
 
@@ -119,6 +120,7 @@ c10::intrusive_ptr<Handle> Allocator::meet(void *pointer, const std::string &nam
                 "group that was destroyed. Allocate it again.");
     auto timeout_ms = timeout_of(group);
     symmem_handle *raw = nullptr;
+    OthersRun others_run;
     check(
         symmem_rendezvous(world->context(), pointer, world->group(name, group), timeout_ms, &raw));
     auto handle = c10::make_intrusive<Handle>(world, raw, name, timeout_ms);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "error.h"
 
+#include "store.h"
+
 #include <c10/util/Exception.h>
 
 #include <sstream>
@@ -37,6 +39,9 @@ std::string describe(symmem_status status) {
             line << separator << rank;
             separator = " ";
         }
+    }
+    if (status == SYMMEM_SYSTEM && !what_store_said().empty()) {
+        line << ", PyTorch's store said: " << what_store_said();
     }
     line << ", after " << record.elapsed_ns / 1000000 << " ms]";
     return line.str();

@@ -2,6 +2,7 @@
 #include "handle.h"
 
 #include "error.h"
+#include "python.h"
 
 #include <algorithm>
 
@@ -47,16 +48,19 @@ void **Handle::get_signal_pad_ptrs_dev() {
 
 void Handle::barrier(int channel, size_t timeout_ms) {
     check_channel(channel);
+    OthersRun others_run;
     check(symmem_barrier(handle_, channel, limit(timeout_ms), nullptr));
 }
 
 void Handle::put_signal(int dst_rank, int channel, size_t timeout_ms) {
     check_channel(channel);
+    OthersRun others_run;
     check(symmem_put_signal(handle_, rank_of(dst_rank), channel, limit(timeout_ms), nullptr));
 }
 
 void Handle::wait_signal(int src_rank, int channel, size_t timeout_ms) {
     check_channel(channel);
+    OthersRun others_run;
     check(symmem_wait_signal(handle_, rank_of(src_rank), channel, limit(timeout_ms), nullptr));
 }
 

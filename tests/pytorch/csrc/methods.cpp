@@ -4,9 +4,12 @@
 // library of its own, for programs without Python use the other one.
 #include "buffers.h"
 #include "checked.h"
+#include "python.h"
 
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
+
+#include <unistd.h>
 
 namespace symmem_torch {
 namespace {
@@ -51,9 +54,48 @@ void replace_methods(const py::object &type) {
             py::arg("dtype") = py::none(), py::arg("storage_offset") = 0);
 }
 
+void *release() {
+    return Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr;
+}
+
+bool interpreter_ends() {
+#if PY_VERSION_HEX >= 0x030D0000
+    return Py_IsFinalizing();
+#else
+    return _Py_IsFinalizing();
+#endif
+}
+
+/* While the interpreter ends, Python would end a daemon thread here, inside a destructor. It stays
+ * until the process has ended. */
+void acquire(void *state) {
+    while (interpreter_ends()) {
+        pause();
+    }
+    PyEval_RestoreThread(static_cast<PyThreadState *>(state));
+}
+
+py::object *ranks_function; /* never destroyed: it may be asked for while the process ends */
+
+std::optional<std::vector<int32_t>> ranks_of(const std::string &group) {
+    py::gil_scoped_acquire locked;
+    try {
+        return (*ranks_function)(group).cast<std::vector<int32_t>>();
+    } catch (const std::exception &) { /* Python does not know the group */
+        return std::nullopt;
+    }
+}
+
+void set_ranks_function(const py::object &function) {
+    static const Python functions = {&release, &acquire, &ranks_of};
+    ranks_function = new py::object(function);
+    set_python(&functions);
+}
+
 } // namespace
 } // namespace symmem_torch
 
 PYBIND11_MODULE(symmem_torch_methods, m) {
     m.def("replace_methods", &symmem_torch::replace_methods);
+    m.def("set_ranks_function", &symmem_torch::set_ranks_function);
 }

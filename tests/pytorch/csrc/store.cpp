@@ -23,18 +23,30 @@ struct Wrapped {
     std::string prefix;
 };
 
+/* Of the calling thread's last access: what the store's exception said, in one line. */
+thread_local std::string said;
+
+std::string first_line(const char *text) {
+    const std::string all = text;
+    return all.substr(0, std::min<size_t>(all.find('\n'), 200));
+}
+
 /* Calls do(store, full key). The store's own exceptions end here: a C library calls. */
 template <typename Do> symmem_status with_store(void *self, const char *key, Do &&work) {
     auto wrapped = static_cast<Wrapped *>(self);
     auto store = wrapped->store.lock();
+    said.clear();
     if (!store) {
         return SYMMEM_NOT_INITIALIZED;
     }
     try {
         return work(*store, wrapped->prefix + key);
-    } catch (const std::exception &) {
-        return SYMMEM_SYSTEM;
+    } catch (const c10::Error &error) {
+        said = first_line(error.what_without_backtrace());
+    } catch (const std::exception &error) {
+        said = first_line(error.what());
     }
+    return SYMMEM_SYSTEM;
 }
 
 symmem_status store_set(void *self, const char *key, const void *value, size_t bytes, uint32_t) {
@@ -118,6 +130,10 @@ const symmem_store_ops operations = {sizeof(symmem_store_ops),
                                      store_close};
 
 } // namespace
+
+const std::string &what_store_said() {
+    return said;
+}
 
 StorePtr wrap_store(const c10::intrusive_ptr<c10d::Store> &store, std::string prefix) {
     symmem_store *wrapped = nullptr;

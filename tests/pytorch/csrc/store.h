@@ -23,5 +23,7 @@ using StorePtr = std::unique_ptr<symmem_store, StoreCloser>;
  * on its port ends with the group; from then on the calls fail.
  */
 StorePtr wrap_store(const c10::intrusive_ptr<c10d::Store> &store, std::string prefix);
+/* What the store's exception said at the calling thread's last access; empty if it worked. */
+const std::string &what_store_said();
 
 } // namespace symmem_torch

@@ -3,10 +3,12 @@
 
 #include "checked.h"
 #include "error.h"
+#include "python.h"
 
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 
 #include <algorithm>
+#include <numeric>
 
 namespace symmem_torch {
 namespace {
@@ -44,6 +46,7 @@ struct Here {
     ProcessGroupRef parents{ProcessGroupPtr()}; /* the parent's, at the fork */
 };
 Here *here = new Here;
+const Python *the_python;
 ProcessGroupRef *group_before_fork = new ProcessGroupRef(ProcessGroupPtr());
 
 /* PyTorch's CPU backend has it, or the only one there is. */
@@ -79,7 +82,7 @@ bool is_same(const ProcessGroupRef &known, const ProcessGroupPtr &group) {
 
 uint32_t timeout_of(const ProcessGroupPtr &group) {
     return static_cast<uint32_t>(
-        std::clamp<int64_t>(limit_of(group).count(), 0, SYMMEM_TIMEOUT_DEFAULT - 1));
+        std::clamp<int64_t>(limit_of(group).count(), 1, SYMMEM_TIMEOUT_DEFAULT - 1));
 }
 
 std::shared_ptr<World> World::current() {
@@ -184,30 +187,38 @@ symmem_group *World::group(const std::string &name, const ProcessGroupPtr &group
     return result;
 }
 
-/* PyTorch's C++ side does not know which ranks of the world a group has, so its members tell each
- * other. */
+/* Only PyTorch's Python side knows which ranks of the world a group has. Without it the members
+ * tell each other. That takes the whole limit if one of them has ended: nobody knows who it is. */
 std::vector<int32_t> World::world_ranks(const std::string &name,
                                         const ProcessGroupPtr &group) const {
     std::vector<int32_t> ranks(group->getSize(), rank_);
     if (is_same(default_group_, group)) {
-        for (size_t rank = 0; rank < ranks.size(); rank++) {
-            ranks[rank] = (int32_t)rank;
-        }
+        std::iota(ranks.begin(), ranks.end(), 0);
     } else if (ranks.size() > 1) {
+        auto known = python() ? python()->ranks_of(name) : std::nullopt;
+        if (known && known->size() == ranks.size()) {
+            return *known;
+        }
         auto store = store_of(group, name);
         auto key = [](size_t rank) { return "symmem_rank/" + std::to_string(rank); };
         auto own = std::to_string(rank_);
         auto limit_ms = timeout_of(group);
         store->set(key(group->getRank()), std::vector<uint8_t>(own.begin(), own.end()));
         for (size_t rank = 0; rank < ranks.size(); rank++) {
-            if (limit_ms > 0) { // else the store's own
-                store->wait({key(rank)}, std::chrono::milliseconds(limit_ms));
-            }
+            store->wait({key(rank)}, std::chrono::milliseconds(limit_ms));
             auto text = store->get(key(rank));
             ranks[rank] = std::stoi(std::string(text.begin(), text.end()));
         }
     }
     return ranks;
+}
+
+const Python *python() {
+    return the_python;
+}
+
+void set_python(const Python *python) {
+    the_python = python;
 }
 
 } // namespace symmem_torch

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import pathlib
 import time
+from datetime import timedelta
 
 import pytest
 import torch
@@ -67,6 +68,19 @@ def test_dead_peer():
     begin = time.monotonic()
     fails("PEER_LOST", handle.barrier, timeout_ms=60000)
     assert time.monotonic() - begin < 30
+
+
+@pytest.mark.ends
+def test_dead_peer_of_a_group_that_has_not_met():
+    group = dist.new_group(list(range(size())), timeout=timedelta(seconds=20))
+    _, handle = meet(4)
+    tensor = symm_mem.empty(4, device="cpu")
+    dist.barrier()
+    if rank() == 1:
+        os._exit(7)
+    begin = time.monotonic()
+    fails("PEER_LOST", symm_mem.rendezvous, tensor, group)
+    assert time.monotonic() - begin < 10
 
 
 def test_group_that_is_not_there():
@@ -160,6 +174,47 @@ def test_group_without_a_store():
     finally:
         torch._C._distributed_c10d._unregister_process_group("storeless")
     meet(4)[1].barrier()
+
+
+@pytest.mark.here
+def test_store_that_fails(tmp_path):
+    """What it says is said, without what PyTorch adds in further lines."""
+    results = programs(
+        """
+        import sys, torch.distributed as dist, torch.distributed._symmetric_memory as symm_mem
+        import symmem_torch
+
+        class Store(dist.Store):
+            def __init__(self, inner):
+                super().__init__()
+                self.inner, self.ends = inner, False
+            def call(self, name, *arguments):
+                if self.ends:
+                    raise RuntimeError("its server has gone")
+                return getattr(self.inner, name)(*arguments)
+            def set(self, *arguments): return self.call("set", *arguments)
+            def get(self, *arguments): return self.call("get", *arguments)
+            def add(self, *arguments): return self.call("add", *arguments)
+            def check(self, *arguments): return self.call("check", *arguments)
+            def wait(self, *arguments): return self.call("wait", *arguments)
+            def delete_key(self, *arguments): return self.call("delete_key", *arguments)
+            def compare_set(self, *arguments): return self.call("compare_set", *arguments)
+            def set_timeout(self, limit): self.inner.set_timeout(limit)
+
+        rank = int(sys.argv[1])
+        store = Store(dist.FileStore(sys.argv[2], 2))
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+        tensor = symm_mem.empty(4, device="cpu")
+        store.ends = True
+        try:
+            symm_mem.rendezvous(tensor, "0")
+        except RuntimeError as error:
+            print(error)
+        """,
+        tmp_path,
+    )
+    for result in results:
+        assert "its server has gone" in result.stdout, result.stdout + result.stderr
 
 
 def test_group_that_is_larger_than_the_world():

@@ -270,11 +270,17 @@ def _register_kernels() -> None:
             _kernels.impl(name, _served_on_cpu(function), "CPU")
 
 
+def _ranks_of(group_name: str) -> list[int]:
+    """The ranks of the world that a process group has."""
+    return c10d.get_process_group_ranks(c10d._resolve_process_group(group_name))
+
+
 def install() -> None:
     """Once, when the package is imported."""
     symm_mem.torch = _Torch("torch")
     _replace_functions()
     _library.module().replace_methods(_SymmetricMemory)
+    _library.module().set_ranks_function(_ranks_of)
     _replace_words()
     _replace_one_sided()
     _register_kernels()
