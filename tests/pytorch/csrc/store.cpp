@@ -23,7 +23,7 @@ struct Wrapped {
     std::string prefix;
 };
 
-/* Of the calling thread's last access: what the store's exception said, in one line. */
+/* The first line of what the store's exception said at the calling thread's last access. */
 thread_local std::string said;
 
 std::string first_line(const char *text) {

@@ -188,7 +188,8 @@ symmem_group *World::group(const std::string &name, const ProcessGroupPtr &group
 }
 
 /* Only PyTorch's Python side knows which ranks of the world a group has. Without it the members
- * tell each other. That takes the whole limit if one of them has ended: nobody knows who it is. */
+ * tell each other. If one of them has ended that takes the whole limit, because it cannot be
+ * told who it is. */
 std::vector<int32_t> World::world_ranks(const std::string &name,
                                         const ProcessGroupPtr &group) const {
     std::vector<int32_t> ranks(group->getSize(), rank_);

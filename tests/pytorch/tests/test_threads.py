@@ -17,22 +17,22 @@ from support import WORLD, meet, rank, size
 LATE_S = 0.4
 
 
-def turns_during(call: Callable[[], Any]) -> int:
-    """How often this thread comes to its turn while another one is in the call."""
-    turns, thread = 0, threading.Thread(target=call)
+def loops_during(call: Callable[[], Any]) -> int:
+    """How often this thread loops while another one is in the call."""
+    loops, thread = 0, threading.Thread(target=call)
     thread.start()
     while thread.is_alive():
-        turns += 1
+        loops += 1
         time.sleep(0.01)
     thread.join()
-    return turns
+    return loops
 
 
 def wait_for_others(call: Callable[[], Any], others: Callable[[], Any]) -> None:
     """Rank 0 makes the call, and the others theirs some time later."""
     dist.barrier()
     if rank() == 0:
-        assert turns_during(call) > 5
+        assert loops_during(call) > 5
     else:
         time.sleep(LATE_S)
         others()
