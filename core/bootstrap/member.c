@@ -322,7 +322,9 @@ static void forget_earlier_word(const sm_world *world) {
  * this rank looks for it, it is lost. It is not what an earlier job has left. */
 static void learn_living_peers(const sm_world *world) {
     SM_ATTEMPT(look);
-    for (int32_t rank = 0; rank < world->size; rank++) {
+    const uint64_t until_ns =
+        sm_now_ns() + SM_LAST_LOOKS_NS; /* init does not wait for a slow store */
+    for (int32_t rank = 0; rank < world->size && sm_now_ns() < until_ns; rank++) {
         char key[SYMMEM_STORE_KEY_MAX + 1];
         sm_member there;
         sm_identity_key(world->prefix, rank, key, sizeof(key));

@@ -170,8 +170,8 @@ TK_TEST(wait_value, orders_plain_memory, "SM-WAITVAL-02",
             TK_OK(t, value_write(&written, g, NULL));
             TK_OK(t, value_wait(&awaited, SYMMEM_EQ, g, t->previous, LONG_MS, NULL));
             TK_EQ_SIZE(t, WORDS, first_wrong_word(here, WORDS, t->previous, g));
-            /* Where each round takes long, few are enough. The barrier orders this as well. A rank
-             * that comes late out of it may already see the number of the next round. */
+            /* Where each round takes long, few are enough, and rank 0 names the last one. A rank
+             * that comes late out of the barrier may already see the number of the next round. */
             const uint64_t round = ROUNDS * (uint64_t)wide + g;
             if (t->rank == 0 && last_round > round && tk_now_ms() - begun_ms > ENOUGH_MS)
                 tk_share_u64(t, LAST_ROUND_SLOT, round);

@@ -78,6 +78,9 @@ void acquire(void *state) {
 py::object *ranks_function; /* never destroyed: it may be asked for while the process ends */
 
 std::optional<std::vector<int32_t>> ranks_of(const std::string &group) {
+    if (!Py_IsInitialized()) {
+        return std::nullopt;
+    }
     py::gil_scoped_acquire locked;
     try {
         return (*ranks_function)(group).cast<std::vector<int32_t>>();

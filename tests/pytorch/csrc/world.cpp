@@ -188,8 +188,8 @@ symmem_group *World::group(const std::string &name, const ProcessGroupPtr &group
 }
 
 /* Only PyTorch's Python side knows which ranks of the world a group has. Without it the members
- * tell each other. If one of them has ended that takes the whole limit, because it cannot be
- * told who it is. */
+ * tell each other. Then a member that has ended costs the whole limit, because the others do
+ * not know which process it was. */
 std::vector<int32_t> World::world_ranks(const std::string &name,
                                         const ProcessGroupPtr &group) const {
     std::vector<int32_t> ranks(group->getSize(), rank_);

@@ -178,7 +178,7 @@ def test_group_without_a_store():
 
 @pytest.mark.here
 def test_store_that_fails(tmp_path):
-    """What it says is said, without what PyTorch adds in further lines."""
+    """The exception has the text of the store's own."""
     results = programs(
         """
         import sys, torch.distributed as dist, torch.distributed._symmetric_memory as symm_mem

@@ -222,9 +222,12 @@ static void put(symmem_store *store, const char *key, const sm_member *member) {
     CU_ASSERT_EQUAL(symmem_store_set(store, key, member, sizeof(*member), 0), SYMMEM_OK);
 }
 
+/* It ends with this process, also if a check fails. */
 static pid_t start_process(void) {
-    const pid_t pid = fork();
+    const pid_t parent = getpid(), pid = fork();
     CU_ASSERT_FATAL(pid >= 0);
+    if (pid == 0 && (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent))
+        _exit(1);
     for (; pid == 0;)
         (void)pause();
     return pid;

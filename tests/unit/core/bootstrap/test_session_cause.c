@@ -75,19 +75,23 @@ TEST("another group's note hides no peer's") {
     run_two(body_up);
 }
 
+/* Gives up because those ranks have ended. */
+static int body_loses(test_rank *self, const sm_call *call, uint64_t lost) {
+    const uint64_t ranks[SYMMEM_MAX_WORLD_SIZE / 64] = {lost};
+    const symmem_status status =
+        sm_session_fail_ranks(self->session, call, SYMMEM_PEER_LOST, ranks, "ended");
+    EXPECT(sm_session_give_up(self->session, call, status) == SYMMEM_PEER_LOST);
+    atomic_store(&said, 1);
+    return 0;
+}
+
 /* A peer may have taken this rank for an earlier process of its number, which has ended. */
 static int body_lives(test_rank *self) {
     sm_call call = sm_call_start("op", "step", sm_deadline_ns(10000));
     int32_t all[2];
     EXPECT(sm_session_ensure(self->session, "op", call.deadline_ns) == SYMMEM_OK);
-    if (self->rank == 1) {
-        const uint64_t lost[SYMMEM_MAX_WORLD_SIZE / 64] = {1};
-        const symmem_status status =
-            sm_session_fail_ranks(self->session, &call, SYMMEM_PEER_LOST, lost, "ended");
-        EXPECT(sm_session_give_up(self->session, &call, status) == SYMMEM_PEER_LOST);
-        atomic_store(&said, 1);
-        return 0;
-    }
+    if (self->rank == 1)
+        return body_loses(self, &call, 1);
     await_counter(&said, 1);
     EXPECT(sm_session_all_gather(self->session, "op", "step", &self->rank, sizeof(self->rank), all,
                                  false, call.deadline_ns) == SYMMEM_TIMEOUT);
@@ -105,14 +109,8 @@ static int body_two_lost(test_rank *self) {
     sm_call call = sm_call_start("op", "step", sm_deadline_ns(10000));
     int32_t all[3];
     EXPECT(sm_session_ensure(self->session, "op", call.deadline_ns) == SYMMEM_OK);
-    if (self->rank == 1) {
-        const uint64_t lost[SYMMEM_MAX_WORLD_SIZE / 64] = {1 | 4};
-        const symmem_status status =
-            sm_session_fail_ranks(self->session, &call, SYMMEM_PEER_LOST, lost, "ended");
-        EXPECT(sm_session_give_up(self->session, &call, status) == SYMMEM_PEER_LOST);
-        atomic_store(&said, 1);
-        return 0;
-    }
+    if (self->rank == 1)
+        return body_loses(self, &call, 1 | 4);
     await_counter(&said, 1);
     if (self->rank == 2)
         return 0;
