@@ -35,6 +35,14 @@ symmem_status sm_rendezvous_agree(sm_rendezvous *rendezvous, const char *stage, 
                             rendezvous->deadline_ns);
 }
 
+symmem_status sm_rendezvous_gather_bound(sm_rendezvous *rendezvous, const char *stage) {
+    if (rendezvous->status != SYMMEM_OK)
+        (void)sm_error_raise(&rendezvous->failure);
+    return sm_session_agree_and_gather(
+        rendezvous->group->session, SM_RENDEZVOUS, stage, rendezvous->status, &rendezvous->bound,
+        sizeof rendezvous->bound, rendezvous->all_bound, rendezvous->deadline_ns);
+}
+
 void sm_rendezvous_point(sm_rendezvous *rendezvous, const char *name) {
     sm_rendezvous_set_failure(rendezvous,
                               sm_context_point(rendezvous->context, SM_RENDEZVOUS, name));
@@ -186,15 +194,6 @@ static void cache_results(sm_rendezvous *rendezvous) {
         replaced->release(replaced);
 }
 
-/* Agrees on the result, and tells each rank which of them have bound their memory. */
-static symmem_status agree_on_commit(sm_rendezvous *rendezvous) {
-    if (rendezvous->status != SYMMEM_OK)
-        (void)sm_error_raise(&rendezvous->failure);
-    return sm_session_agree_and_gather(
-        rendezvous->group->session, SM_RENDEZVOUS, "commit", rendezvous->status, &rendezvous->bound,
-        sizeof rendezvous->bound, rendezvous->all_bound, rendezvous->deadline_ns);
-}
-
 static symmem_status commit(sm_rendezvous *rendezvous, symmem_handle **handle_p) {
     symmem_handle *handle = NULL;
     if (rendezvous->status == SYMMEM_OK && !rendezvous->incomplete) {
@@ -204,7 +203,7 @@ static symmem_status commit(sm_rendezvous *rendezvous, symmem_handle **handle_p)
             sm_link_retain(rendezvous->link);
     }
     sm_rendezvous_point(rendezvous, "rendezvous.commit.before");
-    symmem_status status = agree_on_commit(rendezvous);
+    symmem_status status = sm_rendezvous_gather_bound(rendezvous, "commit");
     /* A rank that does not know the result does not know what the others keep, either. */
     if (handle != NULL && (status == SYMMEM_OK || sm_rendezvous_broke(rendezvous)))
         sm_rendezvous_lease(rendezvous);

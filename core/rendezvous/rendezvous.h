@@ -75,8 +75,8 @@ typedef struct sm_rendezvous {
     bool cross_host;               /* some ranks are on different hosts */
     bool incomplete;               /* a peer sent no descriptors, and reports its failure itself */
     bool attempt_multicast;        /* the same on all ranks */
-    int32_t bound;                 /* the status of this rank's multicast_bind */
-    int32_t *all_bound;            /* world_size of them, after commit */
+    int32_t bound;                 /* the status of this rank's last step of multicast */
+    int32_t *all_bound;            /* world_size of them, after that step's exchange */
 
     sm_mapping *mapping; /* counted */
     bool mapping_is_new;
@@ -91,6 +91,8 @@ void sm_rendezvous_point(sm_rendezvous *rendezvous, const char *name);
 /* Agrees on a status. Collective. `own` is that of sm_session_agree, with its record in
  * rendezvous->failure if it is rendezvous->status. */
 symmem_status sm_rendezvous_agree(sm_rendezvous *rendezvous, const char *stage, symmem_status own);
+/* Agrees on this rank's status so far, and gathers `bound` of all ranks. Collective. */
+symmem_status sm_rendezvous_gather_bound(sm_rendezvous *rendezvous, const char *stage);
 /* Whether a collective call failed because the exchange failed, and not because a rank reported a
  * failure. */
 bool sm_rendezvous_broke(const sm_rendezvous *rendezvous);

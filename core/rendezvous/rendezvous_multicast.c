@@ -86,33 +86,45 @@ static void go_without(sm_rendezvous *rendezvous, int32_t failed, symmem_status 
                           "multicast could not be set up for a group, which goes without it");
 }
 
+/* The first rank whose gathered status is not OK; world_size: none. */
+static int32_t first_unbound(const sm_rendezvous *rendezvous) {
+    int32_t rank = 0;
+    while (rank < rendezvous->group->world_size && rendezvous->all_bound[rank] == SYMMEM_OK)
+        rank++;
+    return rank;
+}
+
+/* The ranks exchange the statuses of this step as data. What fails the step itself is a failure of
+ * the exchange, or of a rank's rendezvous: that one is agreed on, and then again at the commit. */
 symmem_status sm_multicast_join(sm_rendezvous *rendezvous, int fd) {
     if (!rendezvous->attempt_multicast) { /* rank 0 could not make the object */
         go_without(rendezvous, 0, SYMMEM_BACKEND);
         return SYMMEM_OK;
     }
-    const symmem_status own = step(rendezvous, "multicast.attach", fd, true);
-    const symmem_status status = sm_session_agree(rendezvous->group->session, SM_RENDEZVOUS,
-                                                  "multicast.attach", own, rendezvous->deadline_ns);
+    rendezvous->bound = (int32_t)step(rendezvous, "multicast.attach", fd, true);
+    symmem_status status = sm_rendezvous_gather_bound(rendezvous, "multicast.attach");
     if (status != SYMMEM_OK && sm_rendezvous_broke(rendezvous))
         return status;
-    if (status == SYMMEM_OK) {
-        rendezvous->bound = (int32_t)step(rendezvous, "multicast.bind", fd, false);
-        return SYMMEM_OK;
-    }
     symmem_error_record error;
     (void)sm_error_get(&error);
-    go_without(rendezvous, error.failed_rank, status);
+    int32_t failed = error.failed_rank;
+    if (status == SYMMEM_OK) {
+        failed = first_unbound(rendezvous);
+        if (failed == rendezvous->group->world_size) {
+            rendezvous->bound = (int32_t)step(rendezvous, "multicast.bind", fd, false);
+            return SYMMEM_OK;
+        }
+        status = (symmem_status)rendezvous->all_bound[failed];
+    }
+    go_without(rendezvous, failed, status);
     rendezvous->attempt_multicast = false; /* on all ranks, as agreed */
     return SYMMEM_OK;
 }
 
 void sm_multicast_settle(sm_rendezvous *rendezvous) {
-    int32_t failed = 0;
     if (!rendezvous->attempt_multicast)
         return;
-    while (failed < rendezvous->group->world_size && rendezvous->all_bound[failed] == SYMMEM_OK)
-        failed++;
+    const int32_t failed = first_unbound(rendezvous);
     if (failed < rendezvous->group->world_size)
         go_without(rendezvous, failed, (symmem_status)rendezvous->all_bound[failed]);
 }

@@ -188,6 +188,53 @@ TK_TEST(causes, failure_behind_the_others, "SM-EXCHANGE-18", .ranks = {2, 4}) {
     symmem_store_close(store);
 }
 
+/* A failpoint of a rank that cannot join multicast, and whose store fails from then on. */
+struct no_multicast {
+    struct failing_store *store;
+    bool passed;
+};
+
+static symmem_status refuse_multicast(void *arg, const char *point) {
+    struct no_multicast *odd = arg;
+    if (odd->store == NULL || strcmp(point, "rendezvous.attach.before") != 0)
+        return SYMMEM_OK;
+    odd->passed = odd->store->fails = true;
+    return SYMMEM_LIMIT;
+}
+
+/* What is forgiven is not the cause. */
+TK_TEST(causes, store_fails_while_multicast_does, "SM-MCAST-11", .needs = SYMMEM_CAP_MULTICAST,
+        .ranks = {2, 4}) {
+    struct failing_store failing = {.inner = t->store, .with = SYMMEM_NO_SPACE};
+    struct no_multicast odd = {.store = NULL};
+    symmem_store *store = NULL;
+    symmem_group *group = NULL;
+    symmem_handle *handle = NULL;
+    TK_REINIT(t, options.multicast = 1; options.point = refuse_multicast; options.point_arg = &odd);
+    TK_REQUIRE_OK(t, symmem_store_open_custom(&failing_ops, &failing, &store));
+    TK_REQUIRE_OK(t, symmem_group_create(t->context, "failing", NULL, 0, store, &group));
+    void *memory = tk_alloc(t, 256);
+    tk_group_barrier(t, group);
+    odd.store = t->rank == t->last ? &failing : NULL;
+    symmem_status status =
+        symmem_rendezvous(t->context, memory, group, tk_limit_ms(t, 1000), &handle);
+    tk_share_u64(t, 0, odd.passed);
+    tk_out_of_band_barrier(t);
+    if (tk_read_u64(t, t->last, 0) == 0) {
+        tk_unresolved(t, "the device has no multicast");
+        TK_OK(t, status);
+    } else {
+        TK_STATUS(t, SYMMEM_NO_SPACE, status);
+        TK_CHECK_MSG(t, strstr(last_record().message, "the custom store failed") != NULL, "%s",
+                     last_record().message);
+    }
+    symmem_handle_release(handle);
+    TK_OK(t, symmem_group_destroy(group));
+    tk_free(t, memory);
+    tk_end_context(t);
+    symmem_store_close(store);
+}
+
 /* --- what a rank lacks ------------------------------------------------------------------- */
 
 #define TOO_MUCH ((size_t)1 << 46)
