@@ -53,6 +53,13 @@ def test_wrong_channel():
     handle.barrier()
 
 
+def test_quantized_dtypes():
+    """Such a tensor needs a scale, without which PyTorch's print of it is a crash."""
+    for dtype in (torch.qint8, torch.quint8, torch.qint32, torch.quint4x2, torch.quint2x4):
+        text = fails("needs a scale", symm_mem.empty, 4, dtype=dtype, device="cpu")
+        assert str(dtype) in text and "INVALID_ARGUMENT" in text
+
+
 def test_sizes_that_differ():
     tensor = symm_mem.empty(64 if rank() == 0 else 128, device="cpu")
     fails("MISMATCH", symm_mem.rendezvous, tensor, WORLD)

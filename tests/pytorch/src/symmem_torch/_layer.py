@@ -145,6 +145,24 @@ def _is_ours(device: torch.device) -> bool:
     return device.type == "cpu" and _SymmetricMemory.get_backend(device) == BACKEND
 
 
+_QUANTIZED = (torch.qint8, torch.quint8, torch.qint32, torch.quint4x2, torch.quint2x4)
+
+
+def _of_plain_dtype(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Without a scale, which memory alone does not have, PyTorch crashes when it reads a tensor."""
+
+    @functools.wraps(original)
+    def empty(size: Any, stride: Any, dtype: Any, device: Any, *args: Any, **kwargs: Any) -> Any:
+        if dtype in _QUANTIZED and device.type == "cpu":
+            raise RuntimeError(
+                f"symmem: a tensor of {dtype} needs a scale; take one of the plain dtype of that "
+                "size [INVALID_ARGUMENT]"
+            )
+        return original(size, stride, dtype, device, *args, **kwargs)
+
+    return empty
+
+
 def _is_enabled_for_group(group_name: str) -> bool:
     try:
         c10d._resolve_process_group(group_name)
@@ -162,6 +180,7 @@ def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
 
 
 def _replace_functions() -> None:
+    _replace(_SymmetricMemory, "empty_strided_p2p", _of_plain_dtype)
     _replace(
         symm_mem,
         "get_symm_mem_workspace",
