@@ -55,6 +55,7 @@ typedef struct roll {
     bool any_absent;
     bool any_left;
     bool any_unread;
+    symmem_error_record unread; /* of the first */
 } roll;
 
 static void call_roll(sm_gathering *x, roll *r) {
@@ -65,7 +66,10 @@ static void call_roll(sm_gathering *x, roll *r) {
         if (rank == x->session->config.rank)
             continue;
         symmem_status status = sm_gathering_read_part(x, rank, &found, &gave_up);
-        r->any_unread = r->any_unread || status == SYMMEM_TIMEOUT;
+        if (status == SYMMEM_TIMEOUT && !r->any_unread) {
+            r->any_unread = true;
+            (void)sm_error_get(&r->unread);
+        }
         if (status != SYMMEM_NOT_FOUND)
             continue;
         uint64_t *ranks = gave_up ? r->left : r->absent;
@@ -85,6 +89,10 @@ static symmem_status timed_out(sm_gathering *x, const char *otherwise) {
                                      "did not arrive");
     if (r.any_left)
         return sm_session_fail_ranks(x->session, x->call, SYMMEM_TIMEOUT, r.left, "gave up");
+    if (r.any_unread && r.unread.missing_count != 0) { /* the rank that serves the store */
+        (void)sm_error_raise(&r.unread);
+        return sm_session_describe(x->session, x->call, SYMMEM_TIMEOUT);
+    }
     return sm_session_fail(x->session, x->call, SYMMEM_TIMEOUT, "%s",
                            r.any_unread ? "the store did not tell in time who is missing"
                                         : otherwise);

@@ -69,12 +69,14 @@ static bool is_last_reader(const sm_gathering *x) {
     char key[SM_SESSION_KEY_BYTES];
     sm_exchange_key(x->session, x->id, x->sequence, "d", key);
     int64_t count = 0;
-    limit_ms = limit_ms < SM_STORE_CLEAN_MS ? SM_STORE_CLEAN_MS : limit_ms;
+    const uint32_t brief_ms = sm_store_brief_ms(x->session->config.store);
+    limit_ms = limit_ms < brief_ms ? brief_ms : limit_ms;
     symmem_status status = symmem_store_add(x->session->config.store, key, 1, &count, limit_ms);
     /* If this rank is not counted, all keys of the exchange stay. A slow store may have counted
      * it. */
     if (status != SYMMEM_OK && status != SYMMEM_TIMEOUT)
-        status = symmem_store_add(x->session->config.store, key, 1, &count, SM_STORE_CLEAN_MS);
+        status = symmem_store_add(x->session->config.store, key, 1, &count,
+                                  sm_store_brief_ms(x->session->config.store));
     return status == SYMMEM_OK && count == x->session->config.world_size;
 }
 
@@ -108,7 +110,8 @@ void sm_exchange_finish(sm_gathering *x, bool failed) {
 /* For a rank that leaves the session. The last reader removes the last combined value. */
 static void leave_last(sm_session *session) {
     const sm_finished last = session->finished;
-    const sm_call look = sm_call_start("clean", "", sm_deadline_ns(SM_STORE_CLEAN_MS));
+    const sm_call look =
+        sm_call_start("clean", "", sm_deadline_ns(sm_store_brief_ms(session->config.store)));
     const sm_gathering x = {
         .session = session, .call = &look, .id = last.id, .sequence = last.sequence};
     session->finished.is_left = false;
@@ -143,7 +146,8 @@ static bool is_lost(const sm_abandoned *entry, int32_t rank) {
 /* Most of those that have ended have removed their own parts, and a removal keeps others from the
  * store for longer than a look does. */
 static void remove_abandoned(sm_session *session, const sm_abandoned *entry, uint64_t sequence) {
-    const sm_call look = sm_call_start("clean", "", sm_deadline_ns(SM_STORE_CLEAN_MS));
+    const sm_call look =
+        sm_call_start("clean", "", sm_deadline_ns(sm_store_brief_ms(session->config.store)));
     const sm_gathering x = {
         .session = session, .call = &look, .id = entry->id, .sequence = sequence};
     remove_part(session, entry->id, sequence, session->config.rank);
@@ -155,7 +159,8 @@ static void remove_abandoned(sm_session *session, const sm_abandoned *entry, uin
 
 /* Whether a living rank has yet to take its part of that exchange back, and so to read it. */
 static bool is_being_read(sm_session *session, const sm_abandoned *entry, uint64_t sequence) {
-    const sm_call look = sm_call_start("clean", "", sm_deadline_ns(SM_STORE_CLEAN_MS));
+    const sm_call look =
+        sm_call_start("clean", "", sm_deadline_ns(sm_store_brief_ms(session->config.store)));
     const sm_gathering x = {
         .session = session, .call = &look, .id = entry->id, .sequence = sequence};
     for (int32_t rank = 0; rank < session->config.world_size; rank++)
@@ -170,7 +175,8 @@ void sm_exchange_abandon(sm_session *session, uint64_t id, uint64_t sequence, sm
         sm_part mark = {.magic = SM_PART_MAGIC, .flags = SM_PART_GAVE_UP};
         char key[SM_SESSION_KEY_BYTES];
         sm_exchange_rank_key(session, id, sequence, session->config.rank, key);
-        (void)!symmem_store_set(session->config.store, key, &mark, sizeof(mark), SM_STORE_CLEAN_MS);
+        (void)!symmem_store_set(session->config.store, key, &mark, sizeof(mark),
+                                sm_store_brief_ms(session->config.store));
     }
     if (session->abandoned_count == SM_ABANDONED_MAX) {
         remove_abandoned(session, &session->abandoned[0], session->abandoned[0].sequence);

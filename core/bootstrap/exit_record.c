@@ -63,8 +63,8 @@ static bool read_of(const sm_world *world, int32_t rank, exit_record *found) {
     char key[SYMMEM_STORE_KEY_MAX + 1];
     size_t bytes = 0;
     key_of(world, rank, key, sizeof(key));
-    return symmem_store_get(world->store, key, found, sizeof(*found), &bytes, SM_STORE_CLEAN_MS) ==
-               SYMMEM_OK &&
+    return symmem_store_get(world->store, key, found, sizeof(*found), &bytes,
+                            sm_store_brief_ms(world->store)) == SYMMEM_OK &&
            bytes == sizeof(*found) && found->magic == EXIT_RECORD_MAGIC && found->rank == rank &&
            sm_status_known(found->verdict.status) && found->verdict.status != SYMMEM_OK;
 }
@@ -77,8 +77,8 @@ static bool tells_of_an_earlier_job(const exit_record *found) {
 static void remove_of(const sm_world *world, int32_t rank) {
     char key[SYMMEM_STORE_KEY_MAX + 1];
     key_of(world, rank, key, sizeof(key));
-    if (symmem_store_remove(world->store, key, SM_STORE_CLEAN_MS) != SYMMEM_OK)
-        (void)!symmem_store_remove(world->store, key, SM_STORE_CLEAN_MS);
+    if (symmem_store_remove(world->store, key, sm_store_brief_ms(world->store)) != SYMMEM_OK)
+        (void)!symmem_store_remove(world->store, key, sm_store_brief_ms(world->store));
 }
 
 /* --- who has met ------------------------------------------------------------------------------ */
@@ -182,7 +182,7 @@ static void write_own(const sm_world *world, const symmem_error_record *record, 
         own.identity = *world->identity;
     sm_verdict_make(record, &own.verdict);
     key_of(world, world->rank, key, sizeof(key));
-    (void)!symmem_store_set(world->store, key, &own, sizeof(own), SM_STORE_CLEAN_MS);
+    (void)!symmem_store_set(world->store, key, &own, sizeof(own), sm_store_brief_ms(world->store));
 }
 
 static bool read_mark(const sm_world *world, exit_mark *mark_p) {
@@ -191,7 +191,7 @@ static bool read_mark(const sm_world *world, exit_mark *mark_p) {
     memset(mark_p, 0, sizeof(*mark_p));
     key_of(world, MARK, key, sizeof(key));
     return symmem_store_get(world->store, key, mark_p, sizeof(*mark_p), &bytes,
-                            SM_STORE_CLEAN_MS) == SYMMEM_OK;
+                            sm_store_brief_ms(world->store)) == SYMMEM_OK;
 }
 
 static void write_mark(const sm_world *world, bool tells_of_an_earlier_job) {
@@ -201,7 +201,8 @@ static void write_mark(const sm_world *world, bool tells_of_an_earlier_job) {
     if (tells_of_an_earlier_job)
         mark.earlier_s = sm_since_1970_s();
     key_of(world, MARK, key, sizeof(key));
-    (void)!symmem_store_set(world->store, key, &mark, sizeof(mark), SM_STORE_CLEAN_MS);
+    (void)!symmem_store_set(world->store, key, &mark, sizeof(mark),
+                            sm_store_brief_ms(world->store));
 }
 
 void sm_exit_record_mark_earlier(const sm_world *world) {

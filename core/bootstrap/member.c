@@ -99,7 +99,7 @@ static symmem_status fail_other_size(const char *operation, int32_t own_rank, in
 }
 
 static void remove_key(symmem_store *store, const char *key) {
-    symmem_status status = symmem_store_remove(store, key, SM_STORE_CLEAN_MS);
+    symmem_status status = symmem_store_remove(store, key, sm_store_brief_ms(store));
     (void)status;
 }
 
@@ -119,8 +119,8 @@ static void object_to(symmem_store *store, const char *world_prefix, const sm_me
     objection_key(world_prefix, found->rank, key, sizeof(key));
     sm_identity_key(world_prefix, found->rank, its_key, sizeof(its_key));
     sm_member there;
-    if (symmem_store_set(store, key, &no, sizeof(no), SM_STORE_CLEAN_MS) == SYMMEM_OK &&
-        (read_member(store, its_key, SM_STORE_CLEAN_MS, &there) != SYMMEM_OK ||
+    if (symmem_store_set(store, key, &no, sizeof(no), sm_store_brief_ms(store)) == SYMMEM_OK &&
+        (read_member(store, its_key, sm_store_brief_ms(store), &there) != SYMMEM_OK ||
          !is_own(found, &there)))
         remove_key(store, key);
 }
@@ -165,8 +165,8 @@ bool sm_member_has_key(const sm_world *world, int32_t rank) {
     uint8_t first[1];
     size_t bytes = 0;
     sm_identity_key(world->prefix, rank, key, sizeof(key));
-    const symmem_status status =
-        symmem_store_get(world->store, key, first, sizeof(first), &bytes, SM_STORE_CLEAN_MS);
+    const symmem_status status = symmem_store_get(world->store, key, first, sizeof(first), &bytes,
+                                                  sm_store_brief_ms(world->store));
     return status == SYMMEM_OK || status == SYMMEM_OUT_OF_RANGE;
 }
 
@@ -174,7 +174,8 @@ static bool rank_is_there(const sm_world *world, int32_t rank) {
     char key[SYMMEM_STORE_KEY_MAX + 1];
     sm_member there;
     sm_identity_key(world->prefix, rank, key, sizeof(key));
-    const symmem_status status = read_member(world->store, key, SM_STORE_CLEAN_MS, &there);
+    const symmem_status status =
+        read_member(world->store, key, sm_store_brief_ms(world->store), &there);
     if (status != SYMMEM_OK)
         return status != SYMMEM_NOT_FOUND; /* a store without an answer tells of no end */
     return there.world_size == world->size &&
@@ -193,8 +194,8 @@ static bool is_left_there(const sm_world *world, int32_t rank) {
     char key[SYMMEM_STORE_KEY_MAX + 1], first[1];
     size_t bytes = 0;
     left_key(world->prefix, rank, key, sizeof(key));
-    const symmem_status status =
-        symmem_store_get(world->store, key, first, sizeof(first), &bytes, SM_STORE_CLEAN_MS);
+    const symmem_status status = symmem_store_get(world->store, key, first, sizeof(first), &bytes,
+                                                  sm_store_brief_ms(world->store));
     return status == SYMMEM_OK || status == SYMMEM_OUT_OF_RANGE;
 }
 
@@ -213,11 +214,12 @@ void sm_member_say_left(const sm_world *world) {
     word.made_ns = sm_since_boot_ns();
     /* In this order: ranks look for the sign first. */
     left_key(world->prefix, world->rank, key, sizeof(key));
-    if (symmem_store_set(world->store, key, &word, sizeof(word), SM_STORE_CLEAN_MS) != SYMMEM_OK)
+    if (symmem_store_set(world->store, key, &word, sizeof(word), sm_store_brief_ms(world->store)) !=
+        SYMMEM_OK)
         return;
     left_key(world->prefix, -1, key, sizeof(key));
     if (!is_said(world) &&
-        symmem_store_set(world->store, key, "1", 1, SM_STORE_CLEAN_MS) != SYMMEM_OK)
+        symmem_store_set(world->store, key, "1", 1, sm_store_brief_ms(world->store)) != SYMMEM_OK)
         remove_word(world, world->rank);
 }
 
@@ -251,7 +253,7 @@ bool sm_member_read_left(symmem_store *store, const char *world_prefix, const sm
     SM_ATTEMPT(look);
     left_key(world_prefix, rank, key, sizeof(key));
     const symmem_status status =
-        symmem_store_get(store, key, &word, sizeof(word), &bytes, SM_STORE_CLEAN_MS);
+        symmem_store_get(store, key, &word, sizeof(word), &bytes, sm_store_brief_ms(store));
     if (status != SYMMEM_OK || bytes != sizeof(word))
         return false;
     /* A rank that left before this one was there may have been an earlier job's, which was killed
@@ -329,7 +331,7 @@ static void learn_living_peers(const sm_world *world) {
         sm_member there;
         sm_identity_key(world->prefix, rank, key, sizeof(key));
         if (rank != world->rank &&
-            read_member(world->store, key, SM_STORE_CLEAN_MS, &there) == SYMMEM_OK &&
+            read_member(world->store, key, sm_store_brief_ms(world->store), &there) == SYMMEM_OK &&
             there.world_size == world->size &&
             sm_liveness_ask_of(world->liveness, rank, &there.identity) != SYMMEM_PEER_GONE &&
             !sm_liveness_is_ending(world->liveness, &there.identity))
@@ -388,6 +390,8 @@ symmem_status sm_member_check(symmem_store *store, const char *world_prefix, con
     return kind == SAME_RANK || kind == OTHER_SIZE ? SYMMEM_MISMATCH : SYMMEM_OK;
 }
 
+#define WITHDRAW_MS 1000u /* for a call, where the store does not answer */
+
 /* Removes the key first: a process that objects later then removes its objection itself. */
 void sm_member_withdraw(const sm_world *world, const sm_member *own) {
     sm_member found;
@@ -396,18 +400,21 @@ void sm_member_withdraw(const sm_world *world, const sm_member *own) {
     SM_ATTEMPT(withdrawing);
     /* Relaxed: the caller orders what follows in this process. */
     atomic_store_explicit(&last_end_ns, sm_since_boot_ns(), memory_order_relaxed);
+    const uint32_t limit_ms =
+        world->timeout_ms != 0 && world->timeout_ms < WITHDRAW_MS ? world->timeout_ms : WITHDRAW_MS;
     sm_identity_key(world->prefix, world->rank, key, sizeof(key));
-    symmem_status status = read_member(world->store, key, world->timeout_ms, &found);
+    symmem_status status = read_member(world->store, key, limit_ms, &found);
     if (status != SYMMEM_OK && status != SYMMEM_NOT_FOUND && status != SYMMEM_TIMEOUT)
-        status = read_member(world->store, key, world->timeout_ms, &found);
+        status = read_member(world->store, key, limit_ms, &found);
     if (status == SYMMEM_OK && is_own(own, &found))
-        sm_store_take_back(world->store, key, &found, sizeof(found), world->timeout_ms);
+        sm_store_take_back(world->store, key, &found, sizeof(found), limit_ms);
     forget_words(world);
     if (own->took_over != 0) {
         sm_liveness_ended_key(world->prefix, world->rank, key, sizeof(key));
         remove_key(world->store, key);
     }
-    if (read_objection(world->store, world->prefix, own, SM_STORE_CLEAN_MS, &no) != 0) {
+    if (read_objection(world->store, world->prefix, own, sm_store_brief_ms(world->store), &no) !=
+        0) {
         objection_key(world->prefix, world->rank, key, sizeof(key));
         remove_key(world->store, key);
     }

@@ -32,10 +32,15 @@ sm_call sm_call_start(const char *operation, const char *stage, uint64_t deadlin
                      .deadline_ns = deadline_ns};
 }
 
+static bool blames_server(const symmem_error_record *record) {
+    return (record->status == SYMMEM_PEER_LOST || record->status == SYMMEM_TIMEOUT) &&
+           strcmp(record->stage, SM_STORE_SERVER_STAGE) == 0;
+}
+
 /* Gives rank 0 of the world its number in the group, or none if it is no member. A store whose
- * server has gone names that rank. */
+ * server has gone, or does not answer, names that rank. */
 static void blame_in_group(const sm_session *session, symmem_error_record *record) {
-    if (record->status != SYMMEM_PEER_LOST || strcmp(record->stage, SM_STORE_SERVER_STAGE) != 0)
+    if (!blames_server(record))
         return;
     memset(record->missing, 0, sizeof(record->missing));
     record->missing_count = 0;
@@ -65,7 +70,10 @@ symmem_status sm_session_describe(const sm_session *session, const sm_call *call
 
 symmem_status sm_session_store_failed(const sm_session *session, const sm_call *call,
                                       symmem_status status) {
-    const bool is_early = status == SYMMEM_TIMEOUT && !sm_expired(call->deadline_ns);
+    symmem_error_record record;
+    (void)sm_error_get(&record);
+    const bool is_early =
+        status == SYMMEM_TIMEOUT && !sm_expired(call->deadline_ns) && !blames_server(&record);
     (void)sm_session_describe(session, call, status);
     return is_early ? sm_error_failed_rank(session->config.rank) : status;
 }
@@ -162,7 +170,8 @@ static void remove_own_join(sm_session *session) {
     sm_session_join_key(session, session->config.rank, key);
     /* Another process of this rank may have set its key meanwhile. */
     const sm_join *own = &session->joins[session->config.rank];
-    sm_store_take_back(session->config.store, key, own, sizeof(*own), SM_STORE_CLEAN_MS);
+    sm_store_take_back(session->config.store, key, own, sizeof(*own),
+                       sm_store_brief_ms(session->config.store));
     session->joining = false;
 }
 

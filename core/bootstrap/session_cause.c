@@ -414,8 +414,8 @@ void sm_session_stand(sm_session *session, const sm_call *call) {
     told.failed_rank = record.failed_rank;
     sm_copy_text(told.cause, sizeof(told.cause), record.message);
     sm_session_join_key(session, session->config.rank, key);
-    if (symmem_store_set(session->config.store, key, &told, sizeof(told), SM_STORE_CLEAN_MS) ==
-        SYMMEM_OK)
+    if (symmem_store_set(session->config.store, key, &told, sizeof(told),
+                         sm_store_brief_ms(session->config.store)) == SYMMEM_OK)
         *own = told;
 }
 

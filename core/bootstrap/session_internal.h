@@ -27,9 +27,8 @@
 #define SM_EARLIER_JOB "an earlier job's process"
 #define SM_MAY_BE_EARLIER "it may be " SM_EARLIER_JOB
 #define SM_FOR_EARLIER "for what may be " SM_EARLIER_JOB
-/* Limits of a store call that waits for no peer, and of one that only cleans up. */
+/* Limit of a store call that waits for no peer. One that only cleans up: sm_store_brief_ms. */
 #define SM_STORE_CALL_MS 60000u
-#define SM_STORE_CLEAN_MS 100u
 /* Limit, after the deadline, of all looks for missing ranks together. */
 #define SM_LAST_LOOKS_NS 100000000u
 

@@ -66,7 +66,8 @@ void sm_session_remove(const sm_session *session, const char *key) {
     SM_ATTEMPT(cleaning);
     symmem_status status = SYMMEM_SYSTEM;
     for (int i = 0; i < REMOVALS && status != SYMMEM_OK && status != SYMMEM_TIMEOUT; i++)
-        status = symmem_store_remove(session->config.store, key, SM_STORE_CLEAN_MS);
+        status = symmem_store_remove(session->config.store, key,
+                                     sm_store_brief_ms(session->config.store));
 }
 
 uint64_t sm_session_list(const sm_session *session) {
@@ -232,12 +233,14 @@ void sm_session_remove_traces(const sm_session *session, const sm_call *call, in
         found.identity.life_file[sizeof(found.identity.life_file) - 1] = '\0';
         /* Only while the member key still tells whose that file is. */
         sm_ipc_sweep_one(found.identity.life_file, config->liveness);
-        sm_store_take_back(config->store, key, &found, sizeof(found), SM_STORE_CLEAN_MS);
+        sm_store_take_back(config->store, key, &found, sizeof(found),
+                           sm_store_brief_ms(config->store));
     }
     if (sm_session_read_join(session, call, rank, &join) == SYMMEM_OK &&
         has_ended(session, rank, &join.identity)) {
         sm_session_join_key(session, rank, key);
-        sm_store_take_back(config->store, key, &join, sizeof(join), SM_STORE_CLEAN_MS);
+        sm_store_take_back(config->store, key, &join, sizeof(join),
+                           sm_store_brief_ms(config->store));
     }
 }
 

@@ -9,14 +9,34 @@ struct symmem_store {
     const symmem_store_ops *ops;
     void *self;
     bool foreign; /* its entries leave no record in our form */
+    /* Calls in a row that ended by their limit, though they wait for no other rank. */
+    _Atomic uint32_t unanswered;
 };
+
+#define BRIEF_MS 100u
+#define SILENT_MS 10u
+#define SILENT_CALLS 2u /* one may be a machine's that is busy */
+
+/* Relaxed: only a hint. */
+uint32_t sm_store_brief_ms(const symmem_store *store) {
+    return atomic_load_explicit(&store->unanswered, memory_order_relaxed) < SILENT_CALLS
+               ? BRIEF_MS
+               : SILENT_MS;
+}
+
+static void note_answer(symmem_store *store, symmem_status status) {
+    const uint32_t count = atomic_load_explicit(&store->unanswered, memory_order_relaxed);
+    const uint32_t next = status != SYMMEM_TIMEOUT ? 0 : count < SILENT_CALLS ? count + 1 : count;
+    if (next != count)
+        atomic_store_explicit(&store->unanswered, next, memory_order_relaxed);
+}
 
 static symmem_status wrap(const symmem_store_ops *ops, void *self, bool foreign,
                           symmem_store **store_p) {
     symmem_store *store = malloc(sizeof(*store));
     if (store == NULL)
         return sm_fail(SYMMEM_OUT_OF_MEMORY, "store_open", "", "no memory for the store");
-    *store = (symmem_store){.ops = ops, .self = self, .foreign = foreign};
+    *store = (symmem_store){.ops = ops, .self = self, .foreign = foreign, .unanswered = 0};
     *store_p = store;
     return SYMMEM_OK;
 }
@@ -96,6 +116,7 @@ symmem_status symmem_store_set(symmem_store *store, const char *key, const void 
         return sm_error_sizes(SYMMEM_STORE_VALUE_MAX, bytes);
     }
     status = store->ops->set(store->self, key, bytes == 0 ? "" : value, bytes, timeout_ms);
+    note_answer(store, status);
     return described(store, status, "store_set", key);
 }
 
@@ -109,6 +130,7 @@ symmem_status symmem_store_get(symmem_store *store, const char *key, void *value
         return sm_fail(SYMMEM_INVALID_ARGUMENT, "store_get", "", "NULL argument");
     size_t bytes = 0;
     status = store->ops->get(store->self, key, value, capacity, &bytes, timeout_ms);
+    note_answer(store, status);
     if (status != SYMMEM_OK && status != SYMMEM_OUT_OF_RANGE)
         return described(store, status, "store_get", key);
     if (bytes > SYMMEM_STORE_VALUE_MAX || (bytes <= capacity) != (status == SYMMEM_OK))
@@ -123,7 +145,10 @@ symmem_status symmem_store_wait(symmem_store *store, const char *key, uint32_t t
     symmem_status status = check_key(store, key, "store_wait");
     if (status != SYMMEM_OK)
         return status;
-    return described(store, store->ops->wait(store->self, key, timeout_ms), "store_wait", key);
+    status = store->ops->wait(store->self, key, timeout_ms);
+    if (status != SYMMEM_TIMEOUT)
+        note_answer(store, status);
+    return described(store, status, "store_wait", key);
 }
 
 symmem_status symmem_store_add(symmem_store *store, const char *key, int64_t delta,
@@ -135,6 +160,7 @@ symmem_status symmem_store_add(symmem_store *store, const char *key, int64_t del
     if (value_p == NULL)
         return sm_fail(SYMMEM_INVALID_ARGUMENT, "store_add", "", "NULL argument");
     status = store->ops->add(store->self, key, delta, value_p, timeout_ms);
+    note_answer(store, status);
     return described(store, status, "store_add", key);
 }
 
@@ -143,7 +169,9 @@ symmem_status symmem_store_remove(symmem_store *store, const char *key, uint32_t
     symmem_status status = check_key(store, key, "store_remove");
     if (status != SYMMEM_OK)
         return status;
-    return described(store, store->ops->remove(store->self, key, timeout_ms), "store_remove", key);
+    status = store->ops->remove(store->self, key, timeout_ms);
+    note_answer(store, status);
+    return described(store, status, "store_remove", key);
 }
 
 /* Not known in time, it stays. */

@@ -16,8 +16,12 @@ void sm_store_take_back(symmem_store *store, const char *key, const void *value,
 /* A store of our own, whose entries fill the error record themselves. */
 symmem_status sm_store_wrap(const symmem_store_ops *ops, void *self, symmem_store **store_p);
 
-/* The stage of records that say that the rank which serves the store has ended, which is rank 0 of
- * the world. */
+/* The limit of a call that only cleans up, or looks once more. It is shorter while the store does
+ * not answer, because such calls come many at a time. */
+uint32_t sm_store_brief_ms(const symmem_store *store);
+
+/* The stage of records that say that the rank which serves the store has ended or does not answer,
+ * which is rank 0 of the world. */
 #define SM_STORE_SERVER_STAGE "store server"
 
 /* The limit of one store entry as an absolute time, and the record of its expiry. */

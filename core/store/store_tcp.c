@@ -74,6 +74,16 @@ static symmem_status fail_server(const char *operation, int error) {
     return blame_server();
 }
 
+/* Only a wait ends by its limit if nothing is wrong. */
+static symmem_status fail_silent(const tcp_store *store, const request *asked) {
+    if (asked->kind == SM_TCP_WAIT)
+        return sm_store_expired(asked->operation, asked->key);
+    (void)sm_fail(SYMMEM_TIMEOUT, asked->operation, SM_STORE_SERVER_STAGE,
+                  "rank 0, which serves the store at %s, did not answer in time",
+                  store->place.name);
+    return blame_server();
+}
+
 static bool says_lost(int error) {
     static const int errors[] = {ECONNRESET, ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH, ENETUNREACH};
     bool found = false;
@@ -88,7 +98,7 @@ static symmem_status fail_socket(const tcp_store *store, const request *asked, i
         return fail_server(asked->operation, of_server);
     /* Without the deadline's end it is the kernel that has given the connection up. */
     if (error == ETIMEDOUT && sm_tcp_expired(asked->deadline_ns))
-        return sm_store_expired(asked->operation, asked->key);
+        return fail_silent(store, asked);
     if (says_lost(error))
         return fail_lost(store, asked->operation, error);
     return sm_fail_errno(error, asked->operation, "", "cannot ask the store at %s",
@@ -322,6 +332,8 @@ static symmem_status take(tcp_store *store, const request *asked, int *fd_p) {
         return status;
     if (status == SYMMEM_SYSTEM)
         return fail_socket(store, asked, error.system_errno);
+    if (status == SYMMEM_TIMEOUT)
+        return fail_silent(store, asked);
     (void)sm_error_raise(&error);
     return status;
 }

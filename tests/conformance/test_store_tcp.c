@@ -465,3 +465,63 @@ TK_TEST(store_tcp, server_leaves_a_child, "SM-STORE-22", .max_ranks = 1,
         .flags = TK_NO_CONTEXT | TK_PROCESS_ONLY) {
     lose_server(t, true);
 }
+
+/* --- a serving rank that is stopped ----------------------------------------------------------- */
+
+static bool signal_rank_0(struct tk *t, int number) {
+    const int32_t pid = tk_process_id(t, 0);
+    return TK_CHECK(t, pid > 1) && TK_CHECK(t, kill(pid, number) == 0);
+}
+
+/* While rank 0 is stopped: no check here may end the case. */
+static void ask_the_stopped(struct tk *t, symmem_store *store, symmem_context *context,
+                            symmem_group *group) {
+    char byte;
+    size_t bytes;
+    uint64_t begin_ms = tk_now_ms();
+    TK_FAILS(t, TIMEOUT, symmem_store_set(store, "k", "v", 1, SHORT_MS));
+    TK_CHECK(t, blames_rank_0());
+    TK_WITHIN(t, SHORT_MS + 1000, begin_ms);
+    begin_ms = tk_now_ms();
+    TK_FAILS(t, TIMEOUT, symmem_store_get(store, "k", &byte, 1, &bytes, SHORT_MS));
+    TK_CHECK(t, blames_rank_0());
+    TK_WITHIN(t, SHORT_MS + 1000, begin_ms);
+    for (int i = 0; i < 2; i++) {
+        begin_ms = tk_now_ms();
+        TK_FAILS(t, TIMEOUT, symmem_group_barrier(group, SHORT_MS));
+        TK_CHECK_MSG(t, blames_rank_0(), "%s", last_record().message);
+        TK_WITHIN(t, SHORT_MS + 1000, begin_ms);
+    }
+    begin_ms = tk_now_ms();
+    TK_OK(t, symmem_finalize(context));
+    TK_WITHIN(t, 3000, begin_ms);
+}
+
+TK_TEST(store_tcp, serving_rank_is_stopped, "SM-STORE-28,SM-CONTEXT-07", .min_ranks = 2,
+        .max_ranks = 2, .flags = TK_NO_CONTEXT | TK_PROCESS_ONLY, .timeout_s = 60) {
+    char address[ADDRESS_BYTES], value[8];
+    symmem_store *store = NULL;
+    symmem_context *context = NULL;
+    symmem_group *group = NULL;
+    symmem_context_options options = tk_options(t);
+    size_t bytes = 0;
+    common_address(t, address);
+    TK_REQUIRE_OK(t, symmem_store_open(address, t->rank, 2, LIMIT_MS, &store));
+    options.store = store;
+    options.default_timeout_ms = 0;
+    TK_REQUIRE_OK(t, symmem_init(&options, &context));
+    TK_OK(t, symmem_group_create(context, "tcp", NULL, 0, NULL, &group));
+    TK_OK(t, symmem_group_barrier(group, LIMIT_MS));
+    tk_out_of_band_barrier(t);
+    if (t->rank == 1 && signal_rank_0(t, SIGSTOP)) {
+        ask_the_stopped(t, store, context, group);
+        (void)signal_rank_0(t, SIGCONT);
+    }
+    tk_out_of_band_barrier(t);
+    if (t->rank == 1) {
+        TK_OK(t, symmem_store_set(store, "again", "there", 6, LIMIT_MS));
+        TK_OK(t, symmem_store_get(store, "again", value, sizeof value, &bytes, LIMIT_MS));
+    }
+    symmem_context_free(context);
+    symmem_store_close(store);
+}

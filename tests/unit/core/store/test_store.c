@@ -3,6 +3,7 @@
  * without descriptors. */
 #include "store_files.h"
 #include "last_record.h"
+#include "store/store.h"
 
 #include <netinet/in.h>
 
@@ -145,6 +146,72 @@ static symmem_store *open_tcp(void) {
         abort();
     return store;
 }
+
+/* --- a store that does not answer ------------------------------------------------------------- */
+
+static symmem_status answer; /* of the store's calls */
+
+static symmem_status give_set(void *s, const char *k, const void *v, size_t n, uint32_t t) {
+    return answer;
+}
+static symmem_status give_get(void *s, const char *k, void *v, size_t n, size_t *b, uint32_t t) {
+    return answer;
+}
+static symmem_status give_wait(void *s, const char *k, uint32_t t) {
+    return answer;
+}
+static symmem_status give_add(void *s, const char *k, int64_t d, int64_t *v, uint32_t t) {
+    return answer;
+}
+static symmem_status give_remove(void *s, const char *k, uint32_t t) {
+    return answer;
+}
+static void give_up(void *s) {}
+static const symmem_store_ops giving_ops = {sizeof(giving_ops), give_set,    give_get, give_wait,
+                                            give_add,           give_remove, give_up};
+
+/* Each kind of call, whose answer is looked at. */
+static void ask(symmem_store *store, int kind, symmem_status with) {
+    char value;
+    size_t bytes;
+    int64_t sum;
+    symmem_status found = SYMMEM_OK;
+    answer = with;
+    if (kind == 0)
+        found = symmem_store_set(store, "k", "v", 1, 100);
+    else if (kind == 1)
+        found = symmem_store_get(store, "k", &value, 1, &bytes, 100);
+    else if (kind == 2)
+        found = symmem_store_add(store, "k", 1, &sum, 100);
+    else if (kind == 3)
+        found = symmem_store_remove(store, "k", 100);
+    else
+        found = symmem_store_wait(store, "k", 100);
+    CU_ASSERT_EQUAL(found, with);
+}
+
+TEST("silence makes brief calls briefer") {
+    symmem_store *store = NULL;
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_custom(&giving_ops, NULL, &store), SYMMEM_OK);
+    const uint32_t usual_ms = sm_store_brief_ms(store);
+    for (int kind = 0; kind < 4; kind++) {
+        ask(store, kind, SYMMEM_TIMEOUT);
+        CU_ASSERT_EQUAL(sm_store_brief_ms(store), usual_ms); /* may be a busy machine's */
+        ask(store, kind, SYMMEM_TIMEOUT);
+        ask(store, kind, SYMMEM_TIMEOUT);
+        CU_ASSERT(sm_store_brief_ms(store) > 0 && 5 * sm_store_brief_ms(store) < usual_ms);
+        ask(store, 4, SYMMEM_TIMEOUT);
+        CU_ASSERT(sm_store_brief_ms(store) < usual_ms);
+        ask(store, (kind + 1) % 4, SYMMEM_NOT_FOUND); /* is an answer */
+        CU_ASSERT_EQUAL(sm_store_brief_ms(store), usual_ms);
+    }
+    for (int i = 0; i < 8; i++)
+        ask(store, 4, SYMMEM_TIMEOUT); /* a wait ends by its limit */
+    CU_ASSERT_EQUAL(sm_store_brief_ms(store), usual_ms);
+    symmem_store_close(store);
+}
+
+/* --- what each must do ------------------------------------------------------------------------ */
 
 TEST("basics") {
     check_store(open_memory());
