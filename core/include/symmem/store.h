@@ -54,12 +54,12 @@ typedef struct symmem_store_ops {
  * job name the same path and run as the same user. No other user may change what is there. So these
  * are refused: a directory or a file of another user, a directory that the group or others may
  * write to, a file that is open to them, and a symbolic link to the directory. [SM-STORE-12, -13]
- * The ranks map the file "notify" of the directory: a process of the same user that shortens it ends
- * them by SIGBUS. One that removes the directory does not.
- * The caller removes the directory when the job is over. A child of fork inherits the store, and
- * may use and close it if no other thread was in a call on it at the fork. Errors: INVALID_ARGUMENT
- * (no path, or not a directory), PATH_TOO_LONG, PERMISSION (see above, or not writable), NO_SPACE,
- * LIMIT (descriptors), SYSTEM (what it would lie in is not there).
+ * The ranks map the file "notify" of the directory: a process of the same user that shortens it
+ * ends them by SIGBUS. One that removes the directory does not. The caller removes the directory
+ * when the job is over. A child of fork inherits the store, and may use and close it if no other
+ * thread was in a call on it at the fork. Errors: INVALID_ARGUMENT (no path, or not a directory),
+ * PATH_TOO_LONG, PERMISSION (see above, or not writable), NO_SPACE, LIMIT (descriptors), SYSTEM
+ * (what it would lie in is not there).
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_store_open_file(const char *path,
                                                                symmem_store **store_p);
