@@ -89,7 +89,7 @@ static symmem_status timed_out(sm_gathering *x, const char *otherwise) {
                                      "did not arrive");
     if (r.any_left)
         return sm_session_fail_ranks(x->session, x->call, SYMMEM_TIMEOUT, r.left, "gave up");
-    if (r.any_unread && r.unread.missing_count != 0) { /* the rank that serves the store */
+    if (r.any_unread && sm_session_blames_server(&r.unread)) {
         (void)sm_error_raise(&r.unread);
         return sm_session_describe(x->session, x->call, SYMMEM_TIMEOUT);
     }

@@ -32,7 +32,7 @@ sm_call sm_call_start(const char *operation, const char *stage, uint64_t deadlin
                      .deadline_ns = deadline_ns};
 }
 
-static bool blames_server(const symmem_error_record *record) {
+bool sm_session_blames_server(const symmem_error_record *record) {
     return (record->status == SYMMEM_PEER_LOST || record->status == SYMMEM_TIMEOUT) &&
            strcmp(record->stage, SM_STORE_SERVER_STAGE) == 0;
 }
@@ -40,7 +40,7 @@ static bool blames_server(const symmem_error_record *record) {
 /* Gives rank 0 of the world its number in the group, or none if it is no member. A store whose
  * server has gone, or does not answer, names that rank. */
 static void blame_in_group(const sm_session *session, symmem_error_record *record) {
-    if (!blames_server(record))
+    if (!sm_session_blames_server(record))
         return;
     memset(record->missing, 0, sizeof(record->missing));
     record->missing_count = 0;
@@ -59,7 +59,8 @@ symmem_status sm_session_describe(const sm_session *session, const sm_call *call
     (void)sm_error_get(&error);
     blame_in_group(session, record);
     sm_copy_text(record->operation, sizeof(record->operation), call->operation);
-    sm_copy_text(record->stage, sizeof(record->stage), call->stage);
+    if (status != SYMMEM_TIMEOUT || !sm_session_blames_server(record))
+        sm_copy_text(record->stage, sizeof(record->stage), call->stage);
     sm_copy_text(record->group, sizeof(record->group), session->config.group_name);
     record->status = status;
     record->rank = session->config.rank;
@@ -72,8 +73,8 @@ symmem_status sm_session_store_failed(const sm_session *session, const sm_call *
                                       symmem_status status) {
     symmem_error_record record;
     (void)sm_error_get(&record);
-    const bool is_early =
-        status == SYMMEM_TIMEOUT && !sm_expired(call->deadline_ns) && !blames_server(&record);
+    const bool is_early = status == SYMMEM_TIMEOUT && !sm_expired(call->deadline_ns) &&
+                          !sm_session_blames_server(&record);
     (void)sm_session_describe(session, call, status);
     return is_early ? sm_error_failed_rank(session->config.rank) : status;
 }
@@ -327,6 +328,7 @@ static symmem_status publish_join(sm_session *session, const sm_call *call) {
 
 /* The join records that were read so far. */
 typedef struct reading {
+    symmem_error_record unread; /* the last time that a record could not be read in time */
     uint64_t have[SYMMEM_MAX_WORLD_SIZE / 64];
     uint64_t stale[SYMMEM_MAX_WORLD_SIZE / 64];   /* left by a process whose successor is awaited */
     uint64_t earlier[SYMMEM_MAX_WORLD_SIZE / 64]; /* left by what may be an earlier job's process */
@@ -424,8 +426,10 @@ static symmem_status read_one(sm_session *session, const sm_call *call, reading 
                    ? lose(session, call, r, rank)
                    : SYMMEM_OK;
     }
-    if (status == SYMMEM_TIMEOUT && sm_expired(call->deadline_ns))
+    if (status == SYMMEM_TIMEOUT && sm_expired(call->deadline_ns)) {
+        (void)sm_error_get(&r->unread);
         return SYMMEM_OK; /* not read: the last look decides */
+    }
     if (status != SYMMEM_OK)
         return status;
     const sm_trace trace = {&session->joins[rank].identity, session->joins[rank].made_ns};
@@ -497,6 +501,10 @@ static symmem_status look_after(sm_session *session, const sm_call *call, readin
 static symmem_status fail_missing_ranks(const sm_session *session, const sm_call *call,
                                         const reading *r) {
     uint64_t missing[SYMMEM_MAX_WORLD_SIZE / 64] = {0};
+    if (sm_session_blames_server(&r->unread)) { /* of the others nothing is known */
+        (void)sm_error_raise(&r->unread);
+        return sm_session_describe(session, call, SYMMEM_TIMEOUT);
+    }
     for (int32_t rank = 0; rank < session->config.world_size; rank++)
         mark(missing, rank, !sm_has_rank(r->have, rank));
     sm_session_fail_ranks(session, call, SYMMEM_TIMEOUT, missing, "did not arrive");

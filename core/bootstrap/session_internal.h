@@ -160,6 +160,9 @@ symmem_status sm_session_describe(const sm_session *session, const sm_call *call
  * ranks: it is this rank's failure. */
 symmem_status sm_session_store_failed(const sm_session *session, const sm_call *call,
                                       symmem_status status);
+/* Whether it says that the rank which serves the store has ended (PEER_LOST) or does not answer
+ * (TIMEOUT, also once it is described). */
+bool sm_session_blames_server(const symmem_error_record *record);
 /* `ranks` has a bit for each rank that is missing or lost. */
 symmem_status sm_session_fail_ranks(const sm_session *session, const sm_call *call,
                                     symmem_status status, const uint64_t *ranks, const char *what);

@@ -473,9 +473,20 @@ static bool signal_rank_0(struct tk *t, int number) {
     return TK_CHECK(t, pid > 1) && TK_CHECK(t, kill(pid, number) == 0);
 }
 
-/* While rank 0 is stopped: no check here may end the case. */
+/* While rank 0 is stopped: no check from here on may end the case. `member`: of the group, which
+ * has met or not. */
+static void wait_in(struct tk *t, symmem_group *group, bool member) {
+    const uint64_t begin_ms = tk_now_ms();
+    TK_FAILS(t, TIMEOUT, symmem_group_barrier(group, SHORT_MS));
+    TK_WITHIN(t, SHORT_MS + 1000, begin_ms);
+    const symmem_error_record record = last_record();
+    TK_CHECK_MSG(t, strstr(record.message, "rank 0, which serves the store") != NULL, "%s",
+                 record.message);
+    TK_CHECK(t, member ? blames_rank_0() : record.failed_rank < 0 && record.missing_count == 0);
+}
+
 static void ask_the_stopped(struct tk *t, symmem_store *store, symmem_context *context,
-                            symmem_group *group) {
+                            symmem_group *const groups[4]) {
     char byte;
     size_t bytes;
     uint64_t begin_ms = tk_now_ms();
@@ -486,35 +497,40 @@ static void ask_the_stopped(struct tk *t, symmem_store *store, symmem_context *c
     TK_FAILS(t, TIMEOUT, symmem_store_get(store, "k", &byte, 1, &bytes, SHORT_MS));
     TK_CHECK(t, blames_rank_0());
     TK_WITHIN(t, SHORT_MS + 1000, begin_ms);
-    for (int i = 0; i < 2; i++) {
-        begin_ms = tk_now_ms();
-        TK_FAILS(t, TIMEOUT, symmem_group_barrier(group, SHORT_MS));
-        TK_CHECK_MSG(t, blames_rank_0(), "%s", last_record().message);
-        TK_WITHIN(t, SHORT_MS + 1000, begin_ms);
+    for (int i = 0; i < 4; i++) {
+        tk_checkpoint(t, "group %d", i);
+        wait_in(t, groups[i], i < 2);
     }
     begin_ms = tk_now_ms();
     TK_OK(t, symmem_finalize(context));
     TK_WITHIN(t, 3000, begin_ms);
 }
 
-TK_TEST(store_tcp, serving_rank_is_stopped, "SM-STORE-28,SM-CONTEXT-07", .min_ranks = 2,
-        .max_ranks = 2, .flags = TK_NO_CONTEXT | TK_PROCESS_ONLY, .timeout_s = 60) {
+TK_TEST(store_tcp, serving_rank_is_stopped, "SM-STORE-28,SM-CONTEXT-07", .min_ranks = 3,
+        .max_ranks = 3, .flags = TK_NO_CONTEXT | TK_PROCESS_ONLY, .timeout_s = 60) {
+    static const int32_t others[] = {1, 2};
     char address[ADDRESS_BYTES], value[8];
     symmem_store *store = NULL;
     symmem_context *context = NULL;
-    symmem_group *group = NULL;
+    symmem_group *groups[4] = {NULL}; /* of the world, and without rank 0; each met, and new */
     symmem_context_options options = tk_options(t);
     size_t bytes = 0;
     common_address(t, address);
-    TK_REQUIRE_OK(t, symmem_store_open(address, t->rank, 2, LIMIT_MS, &store));
+    TK_REQUIRE_OK(t, symmem_store_open(address, t->rank, 3, LIMIT_MS, &store));
     options.store = store;
     options.default_timeout_ms = 0;
     TK_REQUIRE_OK(t, symmem_init(&options, &context));
-    TK_OK(t, symmem_group_create(context, "tcp", NULL, 0, NULL, &group));
-    TK_OK(t, symmem_group_barrier(group, LIMIT_MS));
+    for (int i = 0; i < (t->rank == 0 ? 2 : 4); i++) {
+        char name[8];
+        snprintf(name, sizeof name, "g%d", i);
+        TK_OK(t, symmem_group_create(context, name, i < 2 ? NULL : others, i < 2 ? 0 : 2, NULL,
+                                     &groups[i]));
+        if (i % 2 == 0)
+            TK_OK(t, symmem_group_barrier(groups[i], LIMIT_MS));
+    }
     tk_out_of_band_barrier(t);
     if (t->rank == 1 && signal_rank_0(t, SIGSTOP)) {
-        ask_the_stopped(t, store, context, group);
+        ask_the_stopped(t, store, context, groups);
         (void)signal_rank_0(t, SIGCONT);
     }
     tk_out_of_band_barrier(t);
