@@ -23,6 +23,10 @@
 #include <time.h>
 #include <unistd.h>
 
+/* A process of the same rank may be about to end: a job is started again as soon as its ranks are
+ * sent their signals. */
+#define MAY_END_NS 300000000u
+#define MAY_END_SLEEP_NS 5000000u
 #define MEMBER_MAGIC 0x424d454du /* "MEMB" */
 
 enum { SAME_RANK = 1, OTHER_SIZE = 2 };
@@ -275,16 +279,32 @@ static bool surely_lives(const sm_world *world, const sm_identity *other) {
            sm_liveness_ask_of(world->liveness, world->rank, other) == SYMMEM_PEER_ALIVE;
 }
 
+/* Reads the key of another process of this rank that lives, after some time for it to end. Returns
+ * whether that process still lives then. *found_p: valid if `*is_there_p`. */
+static bool read_living(const sm_world *world, const char *key, sm_member *found_p,
+                        bool *is_there_p) {
+    const uint64_t until_ns = sm_now_ns() + MAY_END_NS;
+    SM_ATTEMPT(look); /* a store without an answer is no failure */
+    for (;;) {
+        *is_there_p = read_member(world->store, key, world->timeout_ms, found_p) == SYMMEM_OK;
+        /* A process may have several contexts. */
+        if (!*is_there_p || sm_identity_same_process(world->identity, &found_p->identity) ||
+            !surely_lives(world, &found_p->identity))
+            return false;
+        if (sm_expired(until_ns))
+            return true;
+        sm_sleep_ns(MAY_END_SLEEP_NS);
+    }
+}
+
 static symmem_status refuse_taken(const sm_world *world, sm_member *own, const char *key) {
     sm_member found;
-    {
-        SM_ATTEMPT(look); /* a store without an answer is no failure */
-        if (read_member(world->store, key, world->timeout_ms, &found) != SYMMEM_OK)
-            return SYMMEM_OK;
-    }
-    /* A process may have several contexts. */
+    bool is_there;
+    const bool lives = read_living(world, key, &found, &is_there);
+    if (!is_there)
+        return SYMMEM_OK;
     const bool is_same = sm_identity_same_process(world->identity, &found.identity);
-    if (is_same || !surely_lives(world, &found.identity)) {
+    if (!lives) {
         own->took_over = is_same ? 0 : 1;
         /* Only the rank's key tells of that file, and it will tell of another one. */
         sm_ipc_sweep_one(found.identity.life_file, world->liveness);

@@ -270,3 +270,53 @@ TEST("a peer that lived when a rank came again is lost") {
     sm_liveness_destroy(liveness);
     symmem_store_close(store);
 }
+
+/* Publishes while a child of this process, which ends after `life_ms`, is the same rank. */
+static symmem_status publish_beside(int life_ms, uint64_t *took_ms_p) {
+    sm_liveness *liveness = NULL;
+    symmem_store *store = NULL;
+    sm_identity self;
+    sm_process process;
+    sm_member own;
+    bool is_published = false;
+    const pid_t child = fork();
+    CU_ASSERT_FATAL(child >= 0);
+    if (child == 0) {
+        usleep((useconds_t)life_ms * 1000);
+        _exit(0);
+    }
+    CU_ASSERT_EQUAL_FATAL(sm_identity_self(&self), SYMMEM_OK);
+    CU_ASSERT_FATAL(sm_process_read(child, &process));
+    sm_member member = member_of(&self, 0, 2);
+    member.identity.pid = child;
+    member.identity.start_time = process.start_time;
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+    CU_ASSERT_EQUAL(symmem_store_set(store, "w/id/0", &member, sizeof(member), 0), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(sm_liveness_create(2, &liveness), SYMMEM_OK);
+    const sm_world world = {.store = store,
+                            .prefix = "w",
+                            .identity = &self,
+                            .liveness = liveness,
+                            .size = 2,
+                            .timeout_ms = 10000};
+    const uint64_t begin_ns = sm_now_ns();
+    const symmem_status status = sm_member_publish(&world, &own, &is_published);
+    *took_ms_p = (sm_now_ns() - begin_ns) / 1000000;
+    CU_ASSERT_EQUAL(is_published, status == SYMMEM_OK);
+    (void)kill(child, SIGKILL);
+    CU_ASSERT_EQUAL(waitpid(child, NULL, 0), child);
+    sm_liveness_destroy(liveness);
+    symmem_store_close(store);
+    return status;
+}
+
+/* A job that is started again does not wait for the last one's processes to be gone.
+ * [SM-CONTEXT-16]
+ */
+TEST("a process of the same rank that is about to end") {
+    uint64_t took_ms;
+    CU_ASSERT_EQUAL(publish_beside(100, &took_ms), SYMMEM_OK);
+    CU_ASSERT(took_ms >= 50);
+    CU_ASSERT_EQUAL(publish_beside(20000, &took_ms), SYMMEM_MISMATCH);
+    CU_ASSERT(took_ms < 900); /* two that live are told soon [SM-CONTEXT-14] */
+}
