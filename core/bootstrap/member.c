@@ -84,7 +84,7 @@ static bool is_own(const sm_member *own, const sm_member *found) {
 
 static symmem_status fail_same_rank(const char *operation, const sm_identity *one,
                                     const sm_identity *other, int32_t rank, int32_t world_size) {
-    (void)sm_fail(SYMMEM_MISMATCH, operation, "identity",
+    (void)sm_fail(SYMMEM_MISMATCH, operation, SM_MEMBER_STAGE,
                   "two processes are rank %d in this store: %d on %.60s and %d on %.60s", rank,
                   one->pid, one->host, other->pid, other->host);
     (void)sm_error_caller(rank, world_size);
@@ -94,7 +94,7 @@ static symmem_status fail_same_rank(const char *operation, const sm_identity *on
 
 static symmem_status fail_other_size(const char *operation, int32_t own_rank, int32_t own_size,
                                      int32_t rank, int32_t size) {
-    (void)sm_fail(SYMMEM_MISMATCH, operation, "identity",
+    (void)sm_fail(SYMMEM_MISMATCH, operation, SM_MEMBER_STAGE,
                   "rank %d is in a world of %d ranks, rank %d in one of %d", own_rank, own_size,
                   rank, size);
     (void)sm_error_caller(own_rank, own_size);
@@ -473,6 +473,10 @@ bool sm_member_may_be_earlier(const sm_identity *own, sm_trace trace) {
     return trace.made_ns <= (own->start_time + 1) * tick_ns ||
            trace.made_ns <= atomic_load_explicit(&last_end_ns, memory_order_relaxed) ||
            goes_on(own, trace.identity);
+}
+
+bool sm_member_is_since(const sm_member *own, sm_trace trace) {
+    return are_comparable(&own->identity, trace.identity) && trace.made_ns >= own->published_ns;
 }
 
 bool sm_member_is_older(const sm_member *own, sm_trace trace) {

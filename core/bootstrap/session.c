@@ -518,6 +518,25 @@ static symmem_status fail_missing_ranks(const sm_session *session, const sm_call
     return SYMMEM_TIMEOUT;
 }
 
+/* Fails if init has refused a process of a missing rank: it does not come. */
+static symmem_status check_refused(const sm_session *session, const sm_call *call,
+                                   const reading *r) {
+    const sm_session_config *config = &session->config;
+    const sm_world world = {.store = config->store, .prefix = config->world_prefix};
+    if (config->member == NULL || !sm_exit_record_any(&world))
+        return SYMMEM_OK;
+    for (int32_t rank = 0; rank < config->world_size; rank++) {
+        sm_verdict said;
+        if (sm_has_rank(r->have, rank) ||
+            !sm_exit_record_read_double(&world, config->member, config->global_ranks[rank], &said))
+            continue;
+        sm_session_fail(session, call, SYMMEM_MISMATCH, "rank %d: %s", rank, said.message);
+        (void)sm_error_failed_rank(rank);
+        return sm_error_sizes(said.expected, said.actual);
+    }
+    return SYMMEM_OK;
+}
+
 /* Waits for every rank's join record. Sleeps on one key after the other, so that a rank costs one
  * or two store calls however late the others are. */
 static symmem_status read_joins(sm_session *session, const sm_call *call) {
@@ -552,6 +571,8 @@ static symmem_status read_joins(sm_session *session, const sm_call *call) {
                 status = sm_session_contradicted(session, call);
             if (status == SYMMEM_OK)
                 status = sm_session_check_member(session, call);
+            if (status == SYMMEM_OK)
+                status = check_refused(session, call, &r);
             if (status == SYMMEM_OK)
                 status = read_missing(session, call, &r, tick_ms == 0);
             if (status == SYMMEM_OK)

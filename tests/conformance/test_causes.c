@@ -624,6 +624,65 @@ TK_TEST(causes, one_rank_twice, "SM-CONTEXT-14", .ranks = {2, 2}, .flags = TK_PR
     remove_store(t, store, path);
 }
 
+/* A process that is rank 0 and ends soon. */
+static void be_first_for_a_moment(struct tk *t, void *arg) {
+    symmem_context_options options = other_world(t, arg);
+    symmem_context *context = NULL;
+    options.rank = 0;
+    TK_REQUIRE_OK(t, symmem_init(&options, &context));
+    tk_share_u64(t, SLOT_DONE, 1);
+    tk_sleep_ms(100);
+    t->context = context; /* never ended, but no leak */
+}
+
+/* A job is started again while a process of the last one is about to end. */
+TK_TEST(causes, one_rank_again, "SM-CONTEXT-16", .ranks = {2, 2},
+        .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_FORKS | TK_MAY_LEAK) {
+    char path[64];
+    symmem_store *store = other_store(t, path);
+    symmem_context_options options = other_world(t, store);
+    symmem_context *context = NULL;
+    options.rank = 0;
+    if (t->rank == 0)
+        TK_EQ_INT(t, TK_CHILD_DONE, tk_run_child(t, be_first_for_a_moment, store, LIMIT_MS));
+    for (int i = 0; t->rank == 1 && tk_read_u64(t, 0, SLOT_DONE) == 0 && i < 500; i++)
+        tk_sleep_ms(10);
+    if (t->rank == 1 && TK_OK(t, symmem_init(&options, &context)))
+        TK_OK(t, symmem_finalize(context));
+    symmem_context_free(context);
+    tk_out_of_band_barrier(t);
+    remove_store(t, store, path);
+}
+
+/* The case's second rank says that it is the first, for which the third waits. */
+TK_TEST(causes, one_rank_twice_told, "SM-CONTEXT-17", .ranks = {3, 3}, .flags = TK_PROCESS_ONLY) {
+    char path[64], one[24], other[24];
+    symmem_store *store = other_store(t, path);
+    symmem_context_options options = other_world(t, store);
+    symmem_context *context = NULL;
+    symmem_group *group = NULL;
+    snprintf(one, sizeof one, "%d on", (int)tk_process_id(t, 0));
+    snprintf(other, sizeof other, "%d on", (int)tk_process_id(t, 1));
+    options.rank = t->rank == 2 ? 1 : 0;
+    options.world_size = 2;
+    if (t->rank != 1)
+        TK_REQUIRE_OK(t, symmem_init(&options, &context));
+    tk_out_of_band_barrier(t);
+    const uint64_t begin_ms = tk_now_ms();
+    if (t->rank == 1)
+        TK_FAILS(t, MISMATCH, symmem_init(&options, &context));
+    if (t->rank == 2) {
+        TK_REQUIRE_OK(t, symmem_group_create(context, "world", NULL, 0, NULL, &group));
+        expect_told(t, symmem_group_barrier(group, LIMIT_MS), begin_ms, one, other);
+        TK_EQ_INT(t, 0, last_record().failed_rank);
+    }
+    tk_out_of_band_barrier(t);
+    if (context != NULL)
+        TK_OK(t, symmem_finalize(context));
+    symmem_context_free(context);
+    remove_store(t, store, path); /* no key is left there */
+}
+
 /* --- what is gone ---------------------------------------------------------------------- */
 
 static void remove_files(const char *directory) {
