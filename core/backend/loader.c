@@ -10,7 +10,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#define ROOM_BESIDE ((size_t)4 << 20) /* for other libraries and for zeros */
 
 /* dlopen says what was wrong in words only. */
 static int lack_of_descriptors(void) {
@@ -21,6 +25,25 @@ static int lack_of_descriptors(void) {
     return error;
 }
 
+/* Whether there is no room for the file and some of what it needs. */
+static bool lacks_addresses(const char *path) {
+    struct stat about;
+    if (stat(path, &about) != 0)
+        return false;
+    const size_t bytes = (size_t)about.st_size + ROOM_BESIDE;
+    void *room = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (room == MAP_FAILED)
+        return errno == ENOMEM;
+    (void)munmap(room, bytes);
+    return false;
+}
+
+/* 0, or the errno of what the process was short of. */
+static int lack_at(const char *path) {
+    const int error = lack_of_descriptors();
+    return error == 0 && lacks_addresses(path) ? ENOMEM : error;
+}
+
 symmem_status sm_load_table(const char *path, const char *operation, void **library_p,
                             const symmem_backend **table_p) {
     if (!*path) /* dlopen would give the program itself */
@@ -29,9 +52,9 @@ symmem_status sm_load_table(const char *path, const char *operation, void **libr
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!library) {
         const char *reason = dlerror();
-        const int limit = lack_of_descriptors();
-        if (limit != 0)
-            return sm_fail_errno(limit, operation, "load", "%.200s", path);
+        const int lack = lack_at(path);
+        if (lack != 0)
+            return sm_fail_errno(lack, operation, "load", "%.200s", path);
         return sm_fail(SYMMEM_LOAD, operation, "load", "%s", reason ? reason : path);
     }
     symmem_backend_entry_fn entry = NULL;

@@ -11,6 +11,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 
 #define FAKE_PLUGIN UNIT_PLUGIN_DIR "/libsymmem_backend_plugin_fake.so"
@@ -222,6 +223,36 @@ TEST("a lack of descriptors") {
         CU_ASSERT_EQUAL(last_record().system_errno, status == SYMMEM_LIMIT ? rows[i].error : 0);
         CU_ASSERT_PTR_NULL(library);
     }
+}
+
+static bool lacks_addresses;
+
+void *__real_mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset);
+void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset);
+void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset) {
+    if (!lacks_addresses)
+        return __real_mmap(at, bytes, protection, flags, fd, offset);
+    errno = ENOMEM;
+    return MAP_FAILED;
+}
+
+TEST("a lack of addresses") {
+    void *library = NULL;
+    const symmem_backend *table = NULL;
+    char no_library[] = "/tmp/unit-XXXXXX";
+    const int fd = mkstemp(no_library);
+    CU_ASSERT_FATAL(fd >= 0 && write(fd, "text", 4) == 4 && close(fd) == 0);
+    lacks_addresses = true;
+    const symmem_status lacking = sm_load_table(no_library, "load", &library, &table);
+    const symmem_error_record record = last_record();
+    const symmem_status absent = sm_load_table("/nonexistent.so", "load", &library, &table);
+    lacks_addresses = false;
+    CU_ASSERT_EQUAL(lacking, SYMMEM_OUT_OF_MEMORY);
+    CU_ASSERT_EQUAL(record.system_errno, ENOMEM);
+    CU_ASSERT_PTR_NOT_NULL(strstr(record.message, no_library));
+    CU_ASSERT_EQUAL(absent, SYMMEM_LOAD);
+    CU_ASSERT_EQUAL(sm_load_table(no_library, "load", &library, &table), SYMMEM_LOAD);
+    CU_ASSERT_EQUAL(unlink(no_library), 0);
 }
 
 /* The library's own folder by what the linker and the kernel know of it. */
