@@ -54,7 +54,7 @@ symmem_status sm_load_table(const char *path, const char *operation, void **libr
         const char *reason = dlerror();
         const int lack = lack_at(path);
         if (lack != 0)
-            return sm_fail_errno(lack, operation, "load", "%.200s", path);
+            return sm_fail_errno(lack, operation, "load", "%.200s", reason ? reason : path);
         return sm_fail(SYMMEM_LOAD, operation, "load", "%s", reason ? reason : path);
     }
     symmem_backend_entry_fn entry = NULL;

@@ -25,7 +25,6 @@ typedef struct exit_record {
     int32_t rank;
     uint64_t goes_on;     /* 1: the rank goes on after this failure; 0: it has ended */
     uint64_t made_s;      /* since 1970: all machines have the same */
-    uint64_t made_ns;     /* since boot */
     sm_identity identity; /* zeros: unknown */
     sm_verdict verdict;
 } exit_record;
@@ -108,12 +107,6 @@ static bool is_of_an_earlier_job(const symmem_error_record *record) {
            strstr(record->message, SM_FOR_EARLIER) == NULL;
 }
 
-/* Whether init has found another process that is this rank. */
-static bool is_of_a_double(const symmem_error_record *record) {
-    return record->status == SYMMEM_MISMATCH && strcmp(record->operation, "init") == 0 &&
-           strcmp(record->stage, SM_MEMBER_STAGE) == 0;
-}
-
 bool sm_exit_record_is_lack(const symmem_error_record *record) {
     const symmem_status status = record->status;
     /* Before the first group only failpoints' stages have names with a dot. */
@@ -185,7 +178,6 @@ static void write_own(const sm_world *world, const symmem_error_record *record, 
     own.rank = world->rank;
     own.goes_on = goes_on;
     own.made_s = sm_since_1970_s();
-    own.made_ns = sm_since_boot_ns();
     if (world->identity != NULL)
         own.identity = *world->identity;
     sm_verdict_make(record, &own.verdict);
@@ -239,13 +231,11 @@ void sm_exit_record_leave(const sm_world *world, const symmem_error_record *reco
     const bool all_met = all_have(has_met, world);
     const bool leaves =
         record != NULL && ((sm_exit_record_is_lack(record) && !all_have(is_told, world)) ||
-                           (!all_met && is_of_an_earlier_job(record)) || is_of_a_double(record));
+                           (!all_met && is_of_an_earlier_job(record)));
     if (leaves)
         leave_own(world, record);
     exit_mark mark;
     const bool marked = leaves || read_mark(world, &mark);
-    if (marked && !leaves) /* that of a double, which init has refused */
-        sm_exit_record_clear(world);
     if (marked)
         sweep_records(world, marked, leaves);
 }
@@ -285,26 +275,6 @@ bool sm_exit_record_read(const sm_world *world, int32_t rank, sm_identity *ident
     found.identity.host[sizeof(found.identity.host) - 1] = '\0';
     *identity_p = found.identity;
     *earlier_job_p = tells_of_an_earlier_job(&found);
-    return true;
-}
-
-bool sm_exit_record_any(const sm_world *world) {
-    SM_ATTEMPT(look);
-    exit_mark mark;
-    return read_mark(world, &mark);
-}
-
-bool sm_exit_record_read_double(const sm_world *world, const sm_member *own, int32_t rank,
-                                sm_verdict *verdict_p) {
-    SM_ATTEMPT(look);
-    exit_record found;
-    /* What is older than this rank's key may be an earlier start's. */
-    if (!read_of(world, rank, &found) || found.goes_on != 0 ||
-        found.verdict.status != SYMMEM_MISMATCH ||
-        !sm_member_is_since(own, (sm_trace){&found.identity, found.made_ns}))
-        return false;
-    *verdict_p = found.verdict;
-    verdict_p->message[sizeof(verdict_p->message) - 1] = '\0';
     return true;
 }
 

@@ -26,12 +26,6 @@ bool sm_exit_record_any_earlier(const sm_world *world);
 /* Says so before this rank tells others. They may end, and be missed by ranks that come late,
  * before this one leaves its record. */
 void sm_exit_record_mark_earlier(const sm_world *world);
-/* Whether some rank has left a record. Reads one key. */
-bool sm_exit_record_any(const sm_world *world);
-/* Whether init has refused a process of `rank`, because another one is that rank, after this one
- * has published its key. Gives what its record says. */
-bool sm_exit_record_read_double(const sm_world *world, const sm_member *own, int32_t rank,
-                                sm_verdict *verdict_p);
 /* Appends to the message of a record that names `rank` of a group what that rank has left. */
 void sm_exit_record_explain(const sm_world *world, int32_t global_rank, int32_t rank,
                             symmem_error_record *record);

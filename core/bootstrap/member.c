@@ -27,7 +27,8 @@
  * sent their signals. */
 #define MAY_END_NS 300000000u
 #define MAY_END_SLEEP_NS 5000000u
-#define MEMBER_MAGIC 0x424d454du /* "MEMB" */
+#define MEMBER_MAGIC 0x424d454du  /* "MEMB" */
+#define REFUSAL_MAGIC 0x55464552u /* "REFU" */
 
 enum { SAME_RANK = 1, OTHER_SIZE = 2 };
 
@@ -41,6 +42,10 @@ typedef struct objection {
 
 static void objection_key(const char *world_prefix, int32_t rank, char *key, size_t capacity) {
     (void)snprintf(key, capacity, "%s/no/%d", world_prefix, rank);
+}
+
+static void refusal_key(const char *world_prefix, char *key, size_t capacity) {
+    (void)snprintf(key, capacity, "%s/refused", world_prefix);
 }
 
 /* When a context of this process last ended. The process may take part in several jobs. */
@@ -84,7 +89,7 @@ static bool is_own(const sm_member *own, const sm_member *found) {
 
 static symmem_status fail_same_rank(const char *operation, const sm_identity *one,
                                     const sm_identity *other, int32_t rank, int32_t world_size) {
-    (void)sm_fail(SYMMEM_MISMATCH, operation, SM_MEMBER_STAGE,
+    (void)sm_fail(SYMMEM_MISMATCH, operation, "identity",
                   "two processes are rank %d in this store: %d on %.60s and %d on %.60s", rank,
                   one->pid, one->host, other->pid, other->host);
     (void)sm_error_caller(rank, world_size);
@@ -94,7 +99,7 @@ static symmem_status fail_same_rank(const char *operation, const sm_identity *on
 
 static symmem_status fail_other_size(const char *operation, int32_t own_rank, int32_t own_size,
                                      int32_t rank, int32_t size) {
-    (void)sm_fail(SYMMEM_MISMATCH, operation, SM_MEMBER_STAGE,
+    (void)sm_fail(SYMMEM_MISMATCH, operation, "identity",
                   "rank %d is in a world of %d ranks, rank %d in one of %d", own_rank, own_size,
                   rank, size);
     (void)sm_error_caller(own_rank, own_size);
@@ -279,14 +284,69 @@ static bool surely_lives(const sm_world *world, const sm_identity *other) {
            sm_liveness_ask_of(world->liveness, world->rank, other) == SYMMEM_PEER_ALIVE;
 }
 
-/* Reads the key of another process of this rank that lives, after some time for it to end. Returns
- * whether that process still lives then. *found_p: valid if `*is_there_p`. */
+/* --- a process that init refuses ------------------------------------------------------------- */
+
+static void leave_refusal(const sm_world *world, const sm_identity *there) {
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    sm_refusal left;
+    SM_ATTEMPT(leaving);
+    memset(&left, 0, sizeof(left)); /* sent as bytes */
+    left.magic = REFUSAL_MAGIC;
+    left.rank = world->rank;
+    left.world_size = world->size;
+    left.made_ns = sm_since_boot_ns();
+    left.there = *there;
+    left.refused = *world->identity;
+    refusal_key(world->prefix, key, sizeof(key));
+    (void)!symmem_store_set(world->store, key, &left, sizeof(left),
+                            sm_store_brief_ms(world->store));
+}
+
+static bool read_refusal(symmem_store *store, const char *world_prefix, sm_refusal *found_p) {
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    size_t bytes = 0;
+    SM_ATTEMPT(look);
+    refusal_key(world_prefix, key, sizeof(key));
+    if (symmem_store_get(store, key, found_p, sizeof(*found_p), &bytes, sm_store_brief_ms(store)) !=
+            SYMMEM_OK ||
+        bytes != sizeof(*found_p) || found_p->magic != REFUSAL_MAGIC)
+        return false;
+    found_p->there.host[sizeof(found_p->there.host) - 1] = '\0';
+    found_p->refused.host[sizeof(found_p->refused.host) - 1] = '\0';
+    return true;
+}
+
+/* For the rank that it is about: its next process, or its orderly end. */
+static void forget_refusal(const sm_world *world) {
+    sm_refusal found;
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    if (!read_refusal(world->store, world->prefix, &found) || found.rank != world->rank)
+        return;
+    SM_ATTEMPT(forgetting);
+    refusal_key(world->prefix, key, sizeof(key));
+    remove_key(world->store, key);
+}
+
+bool sm_member_read_refusal(symmem_store *store, const char *world_prefix, const sm_member *own,
+                            sm_refusal *found_p) {
+    return own != NULL && read_refusal(store, world_prefix, found_p) &&
+           are_comparable(&own->identity, &found_p->refused) &&
+           found_p->made_ns >= own->published_ns;
+}
+
+symmem_status sm_member_fail_refused(const sm_refusal *found, const char *operation) {
+    return fail_same_rank(operation, &found->there, &found->refused, found->rank,
+                          found->world_size);
+}
+
+/* Reads the rank's key. While another living process holds it, waits up to MAY_END_NS for that one
+ * to end, and returns true if it has not. *found_p: valid if `*is_there_p`. */
 static bool read_living(const sm_world *world, const char *key, sm_member *found_p,
                         bool *is_there_p) {
     const uint64_t until_ns = sm_now_ns() + MAY_END_NS;
     SM_ATTEMPT(look); /* a store without an answer is no failure */
+    *is_there_p = read_member(world->store, key, world->timeout_ms, found_p) == SYMMEM_OK;
     for (;;) {
-        *is_there_p = read_member(world->store, key, world->timeout_ms, found_p) == SYMMEM_OK;
         /* A process may have several contexts. */
         if (!*is_there_p || sm_identity_same_process(world->identity, &found_p->identity) ||
             !surely_lives(world, &found_p->identity))
@@ -294,6 +354,12 @@ static bool read_living(const sm_world *world, const char *key, sm_member *found
         if (sm_expired(until_ns))
             return true;
         sm_sleep_ns(MAY_END_SLEEP_NS);
+        sm_member now;
+        const symmem_status status =
+            read_member(world->store, key, sm_store_brief_ms(world->store), &now);
+        if (status == SYMMEM_OK)
+            *found_p = now;
+        *is_there_p = status != SYMMEM_NOT_FOUND; /* without an answer it is as it was */
     }
 }
 
@@ -312,6 +378,7 @@ static symmem_status refuse_taken(const sm_world *world, sm_member *own, const c
     }
     fail_same_rank("init", &found.identity, world->identity, world->rank, world->size);
     object_to(world->store, world->prefix, own, SAME_RANK, &found);
+    leave_refusal(world, &found.identity);
     return SYMMEM_MISMATCH;
 }
 
@@ -380,8 +447,10 @@ symmem_status sm_member_publish(const sm_world *world, sm_member *own, bool *pub
     if (status == SYMMEM_OK)
         status = symmem_store_set(world->store, key, own, sizeof(*own), world->timeout_ms);
     *published_p = status == SYMMEM_OK;
-    if (status == SYMMEM_OK)
+    if (status == SYMMEM_OK) {
         sm_exit_record_clear(world);
+        forget_refusal(world);
+    }
     /* Another process may have looked before this one had set the key. What one objects that has
      * found this key waits for the first group: if both ended here, ranks that come later would not
      * be told. */
@@ -400,8 +469,10 @@ symmem_status sm_member_check(symmem_store *store, const char *world_prefix, con
     if (status != SYMMEM_OK)
         return status;
     {
-        SM_ATTEMPT(look);
-        kind = read_objection(store, world_prefix, own, limit_ms, &no);
+        SM_ATTEMPT(look); /* the first one may have taken the limit */
+        const uint32_t brief_ms = sm_store_brief_ms(store);
+        kind = read_objection(store, world_prefix, own, limit_ms < brief_ms ? limit_ms : brief_ms,
+                              &no);
     }
     if (kind == SAME_RANK)
         fail_same_rank(operation, &own->identity, &no.identity, own->rank, own->world_size);
@@ -410,7 +481,7 @@ symmem_status sm_member_check(symmem_store *store, const char *world_prefix, con
     return kind == SAME_RANK || kind == OTHER_SIZE ? SYMMEM_MISMATCH : SYMMEM_OK;
 }
 
-#define WITHDRAW_MS 1000u /* for a call, where the store does not answer */
+#define WITHDRAW_MS 1000u /* for each call that takes the key back */
 
 /* Removes the key first: a process that objects later then removes its objection itself. */
 void sm_member_withdraw(const sm_world *world, const sm_member *own) {
@@ -429,6 +500,7 @@ void sm_member_withdraw(const sm_world *world, const sm_member *own) {
     if (status == SYMMEM_OK && is_own(own, &found))
         sm_store_take_back(world->store, key, &found, sizeof(found), limit_ms);
     forget_words(world);
+    forget_refusal(world);
     if (own->took_over != 0) {
         sm_liveness_ended_key(world->prefix, world->rank, key, sizeof(key));
         remove_key(world->store, key);
@@ -473,10 +545,6 @@ bool sm_member_may_be_earlier(const sm_identity *own, sm_trace trace) {
     return trace.made_ns <= (own->start_time + 1) * tick_ns ||
            trace.made_ns <= atomic_load_explicit(&last_end_ns, memory_order_relaxed) ||
            goes_on(own, trace.identity);
-}
-
-bool sm_member_is_since(const sm_member *own, sm_trace trace) {
-    return are_comparable(&own->identity, trace.identity) && trace.made_ns >= own->published_ns;
 }
 
 bool sm_member_is_older(const sm_member *own, sm_trace trace) {

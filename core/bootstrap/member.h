@@ -15,7 +15,20 @@ typedef struct sm_member {
     uint64_t published_ns; /* since boot */
     uint8_t token[16];     /* of the context */
 } sm_member;
-#define SM_MEMBER_STAGE "identity" /* of records of contradictions */
+/* What a process leaves whose rank another living process is: init has refused it. Sent as bytes.
+ */
+typedef struct sm_refusal {
+    uint32_t magic;
+    int32_t rank, world_size;
+    uint32_t reserved;
+    uint64_t made_ns; /* since boot */
+    sm_identity there, refused;
+} sm_refusal;
+/* Reads the last one, if it was made after this rank had published its key. */
+bool sm_member_read_refusal(symmem_store *store, const char *world_prefix, const sm_member *own,
+                            sm_refusal *found_p);
+/* Its MISMATCH, for a rank that waits for that one. */
+symmem_status sm_member_fail_refused(const sm_refusal *found, const char *operation);
 /* Answers MISMATCH if another process has this rank, or if a peer has found that this process does
  * not fit its world. `own` is NULL if this rank published nothing. */
 symmem_status sm_member_check(symmem_store *store, const char *world_prefix, const sm_member *own,
@@ -45,8 +58,6 @@ typedef struct sm_trace {
 bool sm_member_may_be_earlier(const sm_identity *own, sm_trace trace);
 /* Does the same for a context that took the place of a process that had ended. */
 bool sm_member_is_older(const sm_member *own, sm_trace trace);
-/* Whether the trace was certainly made after this rank had published its key. */
-bool sm_member_is_since(const sm_member *own, sm_trace trace);
 /* A context's place in its world: what it publishes and where. */
 typedef struct sm_world {
     symmem_store *store;

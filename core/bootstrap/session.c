@@ -328,7 +328,10 @@ static symmem_status publish_join(sm_session *session, const sm_call *call) {
 
 /* The join records that were read so far. */
 typedef struct reading {
-    symmem_error_record unread; /* the last time that a record could not be read in time */
+    /* Of the last round of looks: the record of one that the store did not answer in time, and
+     * whether it answered that a rank's key is not there. */
+    symmem_error_record unread;
+    bool any_absent;
     uint64_t have[SYMMEM_MAX_WORLD_SIZE / 64];
     uint64_t stale[SYMMEM_MAX_WORLD_SIZE / 64];   /* left by a process whose successor is awaited */
     uint64_t earlier[SYMMEM_MAX_WORLD_SIZE / 64]; /* left by what may be an earlier job's process */
@@ -417,6 +420,7 @@ static symmem_status read_one(sm_session *session, const sm_call *call, reading 
     mark(r->stale, rank, false);
     bool restarted = false;
     if (status == SYMMEM_NOT_FOUND) {
+        r->any_absent = true;
         status = sm_session_look_up(session, call, rank);
         if (status != SYMMEM_OK)
             return status;
@@ -452,6 +456,8 @@ static symmem_status read_missing(sm_session *session, const sm_call *call, read
     const sm_session_config *config = &session->config;
     int32_t size = config->world_size;
     int32_t tried = 0;
+    r->any_absent = false;
+    memset(&r->unread, 0, sizeof(r->unread));
     session->hears_of_left =
         sm_member_hears_of_left(config->store, config->world_prefix, config->member);
     for (int32_t i = 0; i < size && (all || tried < 64); i++) {
@@ -501,7 +507,8 @@ static symmem_status look_after(sm_session *session, const sm_call *call, readin
 static symmem_status fail_missing_ranks(const sm_session *session, const sm_call *call,
                                         const reading *r) {
     uint64_t missing[SYMMEM_MAX_WORLD_SIZE / 64] = {0};
-    if (sm_session_blames_server(&r->unread)) { /* of the others nothing is known */
+    if (!r->any_absent &&
+        sm_session_blames_server(&r->unread)) { /* nothing is known of the ranks */
         (void)sm_error_raise(&r->unread);
         return sm_session_describe(session, call, SYMMEM_TIMEOUT);
     }
@@ -518,21 +525,21 @@ static symmem_status fail_missing_ranks(const sm_session *session, const sm_call
     return SYMMEM_TIMEOUT;
 }
 
-/* Fails if init has refused a process of a missing rank: it does not come. */
+/* Fails if init has refused a process of a rank that is missing. The one that it found there is
+ * told, too. */
 static symmem_status check_refused(const sm_session *session, const sm_call *call,
                                    const reading *r) {
     const sm_session_config *config = &session->config;
-    const sm_world world = {.store = config->store, .prefix = config->world_prefix};
-    if (config->member == NULL || !sm_exit_record_any(&world))
+    sm_refusal found;
+    if (!sm_member_read_refusal(config->store, config->world_prefix, config->member, &found))
         return SYMMEM_OK;
     for (int32_t rank = 0; rank < config->world_size; rank++) {
-        sm_verdict said;
-        if (sm_has_rank(r->have, rank) ||
-            !sm_exit_record_read_double(&world, config->member, config->global_ranks[rank], &said))
+        if (config->global_ranks[rank] != found.rank || sm_has_rank(r->have, rank))
             continue;
-        sm_session_fail(session, call, SYMMEM_MISMATCH, "rank %d: %s", rank, said.message);
+        (void)sm_member_fail_refused(&found, call->operation);
+        (void)sm_session_describe(session, call, SYMMEM_MISMATCH);
         (void)sm_error_failed_rank(rank);
-        return sm_error_sizes(said.expected, said.actual);
+        return SYMMEM_MISMATCH;
     }
     return SYMMEM_OK;
 }

@@ -19,7 +19,7 @@
 #include "bootstrap/bootstrap.h"
 
 #define SM_JOIN_MAGIC 0x4e494f4au /* "JOIN" */
-#define SM_JOIN_VERSION 5u
+#define SM_JOIN_VERSION 6u
 #define SM_JOIN_MEMBERS 16
 #define SM_NONCE_BYTES 16
 #define SM_SESSION_KEY_BYTES (SYMMEM_STORE_KEY_MAX + 1)

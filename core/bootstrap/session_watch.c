@@ -36,7 +36,8 @@ symmem_status sm_session_get(const sm_session *session, const sm_call *call, con
      * together, and at least one millisecond each. */
     uint32_t limit_ms = sm_remaining_ms(call->deadline_ns, SM_STORE_CALL_MS);
     if (limit_ms == 0)
-        limit_ms = sm_remaining_ms(call->deadline_ns + SM_LAST_LOOKS_NS, SM_STORE_CALL_MS);
+        limit_ms = sm_remaining_ms(call->deadline_ns + SM_LAST_LOOKS_NS,
+                                   sm_store_brief_ms(session->config.store));
     SM_ATTEMPT(reading);
     symmem_status status = symmem_store_get(session->config.store, key, value, capacity, bytes_p,
                                             limit_ms == 0 ? 1 : limit_ms);

@@ -9,7 +9,7 @@ struct symmem_store {
     const symmem_store_ops *ops;
     void *self;
     bool foreign; /* its entries leave no record in our form */
-    /* Calls in a row that ended by their limit, though they wait for no other rank. */
+    /* Consecutive calls, other than waits, that the store did not answer in time. */
     _Atomic uint32_t unanswered;
 };
 
@@ -24,7 +24,12 @@ uint32_t sm_store_brief_ms(const symmem_store *store) {
                : SILENT_MS;
 }
 
-static void note_answer(symmem_store *store, symmem_status status) {
+/* A call with less time than that says nothing. */
+#define LEAST_MS (BRIEF_MS / 2)
+
+static void note_answer(symmem_store *store, symmem_status status, uint32_t timeout_ms) {
+    if (status == SYMMEM_TIMEOUT && timeout_ms != 0 && timeout_ms < LEAST_MS)
+        return;
     const uint32_t count = atomic_load_explicit(&store->unanswered, memory_order_relaxed);
     const uint32_t next = status != SYMMEM_TIMEOUT ? 0 : count < SILENT_CALLS ? count + 1 : count;
     if (next != count)
@@ -116,7 +121,7 @@ symmem_status symmem_store_set(symmem_store *store, const char *key, const void 
         return sm_error_sizes(SYMMEM_STORE_VALUE_MAX, bytes);
     }
     status = store->ops->set(store->self, key, bytes == 0 ? "" : value, bytes, timeout_ms);
-    note_answer(store, status);
+    note_answer(store, status, timeout_ms);
     return described(store, status, "store_set", key);
 }
 
@@ -130,7 +135,7 @@ symmem_status symmem_store_get(symmem_store *store, const char *key, void *value
         return sm_fail(SYMMEM_INVALID_ARGUMENT, "store_get", "", "NULL argument");
     size_t bytes = 0;
     status = store->ops->get(store->self, key, value, capacity, &bytes, timeout_ms);
-    note_answer(store, status);
+    note_answer(store, status, timeout_ms);
     if (status != SYMMEM_OK && status != SYMMEM_OUT_OF_RANGE)
         return described(store, status, "store_get", key);
     if (bytes > SYMMEM_STORE_VALUE_MAX || (bytes <= capacity) != (status == SYMMEM_OK))
@@ -147,7 +152,7 @@ symmem_status symmem_store_wait(symmem_store *store, const char *key, uint32_t t
         return status;
     status = store->ops->wait(store->self, key, timeout_ms);
     if (status != SYMMEM_TIMEOUT)
-        note_answer(store, status);
+        note_answer(store, status, timeout_ms);
     return described(store, status, "store_wait", key);
 }
 
@@ -160,7 +165,7 @@ symmem_status symmem_store_add(symmem_store *store, const char *key, int64_t del
     if (value_p == NULL)
         return sm_fail(SYMMEM_INVALID_ARGUMENT, "store_add", "", "NULL argument");
     status = store->ops->add(store->self, key, delta, value_p, timeout_ms);
-    note_answer(store, status);
+    note_answer(store, status, timeout_ms);
     return described(store, status, "store_add", key);
 }
 
@@ -170,7 +175,7 @@ symmem_status symmem_store_remove(symmem_store *store, const char *key, uint32_t
     if (status != SYMMEM_OK)
         return status;
     status = store->ops->remove(store->self, key, timeout_ms);
-    note_answer(store, status);
+    note_answer(store, status, timeout_ms);
     return described(store, status, "store_remove", key);
 }
 

@@ -23,6 +23,7 @@
 #define PAUSE_LAST_NS 100000000u
 #define TRY_NS 3000000000ull /* for an address, if there are others */
 #define TOGETHER_BYTES 1024u /* values up to this size travel with their header */
+#define SILENT_NS 50000000u  /* a server without an answer for that time is not only slow */
 #define TRIES 4              /* to connect to a server that ends connections at once */
 
 typedef struct tcp_store {
@@ -35,6 +36,7 @@ typedef struct tcp_store {
     uint32_t made_in; /* the connections are of that process */
     void (*closed)(void);
     _Atomic uint32_t last_id;
+    _Atomic bool is_silent; /* the server has not answered for SILENT_NS, nor since */
 } tcp_store;
 
 typedef struct request {
@@ -48,6 +50,7 @@ typedef struct request {
     void *out; /* for the value of the answer */
     size_t capacity;
     char text[SM_TCP_TEXT_MAX + 1]; /* of a failure */
+    uint64_t start_ns;
 } request;
 
 /* --- failures --------------------------------------------------------------------------------- */
@@ -74,9 +77,14 @@ static symmem_status fail_server(const char *operation, int error) {
     return blame_server();
 }
 
-/* Only a wait ends by its limit if nothing is wrong. */
-static symmem_status fail_silent(const tcp_store *store, const request *asked) {
-    if (asked->kind == SM_TCP_WAIT)
+/* A wait ends by its limit if nothing is wrong. A short limit may be a busy machine's, unless the
+ * server has been silent before. Relaxed: a hint from one call to the next. */
+static symmem_status fail_silent(tcp_store *store, const request *asked) {
+    const bool is_long = sm_tcp_now_ns() - asked->start_ns >= SILENT_NS;
+    if (asked->kind != SM_TCP_WAIT && is_long)
+        atomic_store_explicit(&store->is_silent, true, memory_order_relaxed);
+    if (asked->kind == SM_TCP_WAIT ||
+        !atomic_load_explicit(&store->is_silent, memory_order_relaxed))
         return sm_store_expired(asked->operation, asked->key);
     (void)sm_fail(SYMMEM_TIMEOUT, asked->operation, SM_STORE_SERVER_STAGE,
                   "rank 0, which serves the store at %s, did not answer in time",
@@ -92,7 +100,7 @@ static bool says_lost(int error) {
     return found;
 }
 
-static symmem_status fail_socket(const tcp_store *store, const request *asked, int error) {
+static symmem_status fail_socket(tcp_store *store, const request *asked, int error) {
     const int of_server = sm_tcp_server_error(store->server);
     if (of_server != 0)
         return fail_server(asked->operation, of_server);
@@ -332,7 +340,7 @@ static symmem_status take(tcp_store *store, const request *asked, int *fd_p) {
         return status;
     if (status == SYMMEM_SYSTEM)
         return fail_socket(store, asked, error.system_errno);
-    if (status == SYMMEM_TIMEOUT)
+    if (status == SYMMEM_TIMEOUT && sm_tcp_expired(asked->deadline_ns))
         return fail_silent(store, asked);
     (void)sm_error_raise(&error);
     return status;
@@ -363,6 +371,7 @@ static symmem_status ask(tcp_store *store, request *asked, sm_tcp_header *reply_
     int fd = -1;
     bool between;
     const char *wrong;
+    asked->start_ns = sm_tcp_now_ns();
     symmem_status status = take(store, asked, &fd);
     if (status != SYMMEM_OK)
         return status;
@@ -374,6 +383,7 @@ static symmem_status ask(tcp_store *store, request *asked, sm_tcp_header *reply_
         close(fd);
     if (error != 0)
         return fail_socket(store, asked, error);
+    atomic_store_explicit(&store->is_silent, false, memory_order_relaxed);
     if (wrong != NULL)
         return fail_protocol(store, asked->operation, wrong);
     return reply_p->status == SYMMEM_OK ? SYMMEM_OK : fail_reply(asked, reply_p);

@@ -624,15 +624,27 @@ TK_TEST(causes, one_rank_twice, "SM-CONTEXT-14", .ranks = {2, 2}, .flags = TK_PR
     remove_store(t, store, path);
 }
 
-/* A process that is rank 0 and ends soon. */
+/* Waits until `rank` has shared that in SLOT_DONE. */
+static void await_done(struct tk *t, int32_t rank) {
+    for (int i = 0; tk_read_u64(t, rank, SLOT_DONE) == 0 && i < 5000; i++)
+        tk_sleep_ms(1);
+}
+
+/* A process that is rank 0 until rank 1 is about to look. */
 static void be_first_for_a_moment(struct tk *t, void *arg) {
     symmem_context_options options = other_world(t, arg);
     symmem_context *context = NULL;
     options.rank = 0;
     TK_REQUIRE_OK(t, symmem_init(&options, &context));
     tk_share_u64(t, SLOT_DONE, 1);
-    tk_sleep_ms(100);
+    await_done(t, 1);
     t->context = context; /* never ended, but no leak */
+}
+
+static symmem_status share_done(void *arg, const char *point) {
+    if (strcmp(point, "init.identity") == 0)
+        tk_share_u64(arg, SLOT_DONE, 1);
+    return SYMMEM_OK;
 }
 
 /* A job is started again while a process of the last one is about to end. */
@@ -645,8 +657,10 @@ TK_TEST(causes, one_rank_again, "SM-CONTEXT-16", .ranks = {2, 2},
     options.rank = 0;
     if (t->rank == 0)
         TK_EQ_INT(t, TK_CHILD_DONE, tk_run_child(t, be_first_for_a_moment, store, LIMIT_MS));
-    for (int i = 0; t->rank == 1 && tk_read_u64(t, 0, SLOT_DONE) == 0 && i < 500; i++)
-        tk_sleep_ms(10);
+    options.point = share_done;
+    options.point_arg = t;
+    if (t->rank == 1)
+        await_done(t, 0);
     if (t->rank == 1 && TK_OK(t, symmem_init(&options, &context)))
         TK_OK(t, symmem_finalize(context));
     symmem_context_free(context);

@@ -473,6 +473,35 @@ static bool signal_rank_0(struct tk *t, int number) {
     return TK_CHECK(t, pid > 1) && TK_CHECK(t, kill(pid, number) == 0);
 }
 
+/* A stop begins when the threads take the signal, each in its own time. */
+static bool is_stopped(int32_t pid) {
+    char path[64], line[512];
+    bool all = true;
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    DIR *directory = opendir(path);
+    const struct dirent *entry;
+    while (directory != NULL && (entry = readdir(directory)) != NULL) {
+        snprintf(path, sizeof path, "/proc/%d/task/%.20s/stat", (int)pid, entry->d_name);
+        FILE *file = entry->d_name[0] == '.' ? NULL : fopen(path, "re");
+        const char *state =
+            file != NULL && fgets(line, sizeof line, file) != NULL ? strrchr(line, ')') : NULL;
+        all = all && (state == NULL || state[2] == 'T');
+        if (file != NULL)
+            fclose(file);
+    }
+    if (directory != NULL)
+        closedir(directory);
+    return directory != NULL && all;
+}
+
+static bool stop_rank_0(struct tk *t) {
+    if (!signal_rank_0(t, SIGSTOP))
+        return false;
+    for (int i = 0; i < 2000 && !is_stopped(tk_process_id(t, 0)); i++)
+        tk_sleep_ms(1);
+    return TK_CHECK(t, is_stopped(tk_process_id(t, 0)));
+}
+
 /* While rank 0 is stopped: no check from here on may end the case. `member`: of the group, which
  * has met or not. */
 static void wait_in(struct tk *t, symmem_group *group, bool member) {
@@ -529,8 +558,9 @@ TK_TEST(store_tcp, serving_rank_is_stopped, "SM-STORE-28,SM-CONTEXT-07", .min_ra
             TK_OK(t, symmem_group_barrier(groups[i], LIMIT_MS));
     }
     tk_out_of_band_barrier(t);
-    if (t->rank == 1 && signal_rank_0(t, SIGSTOP)) {
-        ask_the_stopped(t, store, context, groups);
+    if (t->rank == 1) {
+        if (stop_rank_0(t))
+            ask_the_stopped(t, store, context, groups);
         (void)signal_rank_0(t, SIGCONT);
     }
     tk_out_of_band_barrier(t);

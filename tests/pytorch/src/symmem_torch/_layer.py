@@ -145,7 +145,12 @@ def _is_ours(device: torch.device) -> bool:
     return device.type == "cpu" and _SymmetricMemory.get_backend(device) == BACKEND
 
 
-_QUANTIZED = (torch.qint8, torch.quint8, torch.qint32, torch.quint4x2, torch.quint2x4)
+# Not every version has all.
+_QUANTIZED = tuple(
+    getattr(torch, name)
+    for name in ("qint8", "quint8", "qint32", "quint4x2", "quint2x4")
+    if hasattr(torch, name)
+)
 
 
 def _of_plain_dtype(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -153,7 +158,7 @@ def _of_plain_dtype(original: Callable[..., torch.Tensor]) -> Callable[..., torc
 
     @functools.wraps(original)
     def empty(size: Any, stride: Any, dtype: Any, device: Any, *args: Any, **kwargs: Any) -> Any:
-        if dtype in _QUANTIZED and device.type == "cpu":
+        if dtype in _QUANTIZED and _is_ours(torch.device(device)):
             raise RuntimeError(
                 f"symmem: a tensor of {dtype} needs a scale; take one of the plain dtype of that "
                 "size [INVALID_ARGUMENT]"

@@ -14,7 +14,6 @@ typedef struct exit_record { /* as in exit_record.c */
     int32_t rank;
     uint64_t goes_on;
     uint64_t made_s;
-    uint64_t made_ns;
     sm_identity identity;
     sm_verdict verdict;
 } exit_record;
@@ -365,38 +364,4 @@ TEST("the word before the sign") {
         CU_ASSERT(words == i && !told_before);
     }
     refused_key = NULL;
-}
-
-/* A rank that is refused in init leaves that, for ranks that were there before. */
-TEST("what init refused counts for those who were there") {
-    sm_identity self;
-    sm_member own;
-    sm_verdict said;
-    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
-    CU_ASSERT_EQUAL_FATAL(sm_identity_self(&self), SYMMEM_OK);
-    memset(&own, 0, sizeof(own));
-    own.identity = self;
-    own.published_ns = sm_since_boot_ns();
-    const sm_world world = {
-        .store = store, .prefix = SM_WORLD_PREFIX, .identity = &self, .rank = 1, .size = 3};
-    CU_ASSERT(!sm_exit_record_any(&world));
-    (void)sm_fail(SYMMEM_MISMATCH, "init", SM_MEMBER_STAGE, "two processes are rank 1");
-    symmem_error_record record = last_record();
-    sm_exit_record_leave(&world, &record);
-    CU_ASSERT(sm_exit_record_any(&world));
-    CU_ASSERT(sm_exit_record_read_double(&world, &own, 1, &said));
-    CU_ASSERT_STRING_EQUAL(said.message, "two processes are rank 1");
-    CU_ASSERT(!sm_exit_record_read_double(&world, &own, 0, &said));
-    own.published_ns = sm_since_boot_ns() + 1; /* an earlier start of the job has left it */
-    CU_ASSERT(!sm_exit_record_read_double(&world, &own, 1, &said));
-    own.published_ns = 1;
-    own.identity.boot_id ^= 1; /* of another host, whose clock is another one */
-    CU_ASSERT(!sm_exit_record_read_double(&world, &own, 1, &said));
-    sm_exit_record_leave(&world, NULL); /* the process that is the rank takes it away */
-    CU_ASSERT(!is_left(1));
-    (void)sm_fail(SYMMEM_MISMATCH, "group_barrier", SM_MEMBER_STAGE, "two processes are rank 1");
-    record = last_record(); /* its peers are in the same bring-up */
-    sm_exit_record_leave(&world, &record);
-    CU_ASSERT(!is_left(1));
-    symmem_store_close(store);
 }

@@ -271,17 +271,22 @@ TEST("a peer that lived when a rank came again is lost") {
     symmem_store_close(store);
 }
 
-/* Publishes while a child of this process, which ends after `life_ms`, is the same rank. */
+/* Publishes while a child of this process is the same rank, which ends `life_ms` after that began.
+ */
 static symmem_status publish_beside(int life_ms, uint64_t *took_ms_p) {
+    int begun[2];
     sm_liveness *liveness = NULL;
     symmem_store *store = NULL;
     sm_identity self;
     sm_process process;
     sm_member own;
     bool is_published = false;
+    CU_ASSERT_FATAL(pipe(begun) == 0);
     const pid_t child = fork();
     CU_ASSERT_FATAL(child >= 0);
     if (child == 0) {
+        char byte;
+        (void)!read(begun[0], &byte, 1);
         usleep((useconds_t)life_ms * 1000);
         _exit(0);
     }
@@ -300,10 +305,17 @@ static symmem_status publish_beside(int life_ms, uint64_t *took_ms_p) {
                             .size = 2,
                             .timeout_ms = 10000};
     const uint64_t begin_ns = sm_now_ns();
+    CU_ASSERT_EQUAL(write(begun[1], "b", 1), 1);
     const symmem_status status = sm_member_publish(&world, &own, &is_published);
+    sm_refusal refusal;
+    const sm_member earlier = {.identity = self, .published_ns = 1};
+    CU_ASSERT_EQUAL(sm_member_read_refusal(store, "w", &earlier, &refusal),
+                    status == SYMMEM_MISMATCH);
     *took_ms_p = (sm_now_ns() - begin_ns) / 1000000;
     CU_ASSERT_EQUAL(is_published, status == SYMMEM_OK);
     (void)kill(child, SIGKILL);
+    close(begun[0]);
+    close(begun[1]);
     CU_ASSERT_EQUAL(waitpid(child, NULL, 0), child);
     sm_liveness_destroy(liveness);
     symmem_store_close(store);
@@ -315,8 +327,50 @@ static symmem_status publish_beside(int life_ms, uint64_t *took_ms_p) {
  */
 TEST("a process of the same rank that is about to end") {
     uint64_t took_ms;
-    CU_ASSERT_EQUAL(publish_beside(100, &took_ms), SYMMEM_OK);
-    CU_ASSERT(took_ms >= 50);
+    CU_ASSERT_EQUAL(publish_beside(30, &took_ms), SYMMEM_OK);
     CU_ASSERT_EQUAL(publish_beside(20000, &took_ms), SYMMEM_MISMATCH);
     CU_ASSERT(took_ms < 5000); /* two that live are told soon [SM-CONTEXT-14] */
+}
+
+/* What init has refused is told to those who were there, until the rank ends or comes again.
+ * [SM-CONTEXT-17] */
+TEST("what init refused counts for those who were there") {
+    sm_liveness *liveness = NULL;
+    symmem_store *store = NULL;
+    sm_identity self;
+    sm_member own;
+    sm_refusal found;
+    bool is_published;
+    CU_ASSERT_EQUAL_FATAL(sm_identity_self(&self), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(sm_liveness_create(2, &liveness), SYMMEM_OK);
+    const sm_world world = {.store = store,
+                            .prefix = "w",
+                            .identity = &self,
+                            .liveness = liveness,
+                            .size = 2,
+                            .timeout_ms = 10000};
+    for (int by_end = 0; by_end < 2; by_end++) {
+        sm_refusal left = {.magic = 0x55464552u, .made_ns = sm_since_boot_ns(), .refused = self};
+        left.there = self;
+        sm_member there = member_of(&self, 1, 2);
+        there.published_ns = left.made_ns;
+        CU_ASSERT(!sm_member_read_refusal(store, "w", &there, &found));
+        CU_ASSERT_EQUAL(symmem_store_set(store, "w/refused", &left, sizeof(left), 0), SYMMEM_OK);
+        CU_ASSERT(sm_member_read_refusal(store, "w", &there, &found) && found.rank == 0);
+        CU_ASSERT(!sm_member_read_refusal(store, "w", NULL, &found));
+        there.published_ns++; /* an earlier start of the job has left it */
+        CU_ASSERT(!sm_member_read_refusal(store, "w", &there, &found));
+        there.published_ns = 1;
+        there.identity.boot_id ^= 1; /* of another host, whose clock is another one */
+        CU_ASSERT(!sm_member_read_refusal(store, "w", &there, &found));
+        there.identity = self;
+        if (by_end == 0)
+            CU_ASSERT_EQUAL(sm_member_publish(&world, &own, &is_published), SYMMEM_OK)
+        else
+            sm_member_withdraw(&world, &own);
+        CU_ASSERT(!sm_member_read_refusal(store, "w", &there, &found));
+    }
+    sm_liveness_destroy(liveness);
+    symmem_store_close(store);
 }
