@@ -8,7 +8,8 @@
 struct symmem_store {
     const symmem_store_ops *ops;
     void *self;
-    bool foreign; /* its entries leave no record in our form */
+    bool foreign;    /* its entries leave no record in our form */
+    bool has_server; /* or may have one: a process that can be stopped */
     /* Consecutive calls, other than waits, that the store did not answer in time. */
     _Atomic uint32_t unanswered;
 };
@@ -28,7 +29,8 @@ uint32_t sm_store_brief_ms(const symmem_store *store) {
 #define LEAST_MS (BRIEF_MS / 2)
 
 static void note_answer(symmem_store *store, symmem_status status, uint32_t timeout_ms) {
-    if (status == SYMMEM_TIMEOUT && timeout_ms != 0 && timeout_ms < LEAST_MS)
+    if (!store->has_server ||
+        (status == SYMMEM_TIMEOUT && timeout_ms != 0 && timeout_ms < LEAST_MS))
         return;
     const uint32_t count = atomic_load_explicit(&store->unanswered, memory_order_relaxed);
     const uint32_t next = status != SYMMEM_TIMEOUT ? 0 : count < SILENT_CALLS ? count + 1 : count;
@@ -36,18 +38,20 @@ static void note_answer(symmem_store *store, symmem_status status, uint32_t time
         atomic_store_explicit(&store->unanswered, next, memory_order_relaxed);
 }
 
-static symmem_status wrap(const symmem_store_ops *ops, void *self, bool foreign,
+static symmem_status wrap(const symmem_store_ops *ops, void *self, bool foreign, bool has_server,
                           symmem_store **store_p) {
     symmem_store *store = malloc(sizeof(*store));
     if (store == NULL)
         return sm_fail(SYMMEM_OUT_OF_MEMORY, "store_open", "", "no memory for the store");
-    *store = (symmem_store){.ops = ops, .self = self, .foreign = foreign, .unanswered = 0};
+    *store = (symmem_store){
+        .ops = ops, .self = self, .foreign = foreign, .has_server = has_server, .unanswered = 0};
     *store_p = store;
     return SYMMEM_OK;
 }
 
-symmem_status sm_store_wrap(const symmem_store_ops *ops, void *self, symmem_store **store_p) {
-    return wrap(ops, self, false, store_p);
+symmem_status sm_store_wrap(const symmem_store_ops *ops, void *self, bool has_server,
+                            symmem_store **store_p) {
+    return wrap(ops, self, false, has_server, store_p);
 }
 
 symmem_status symmem_store_open_custom(const symmem_store_ops *ops, void *self,
@@ -63,7 +67,7 @@ symmem_status symmem_store_open_custom(const symmem_store_ops *ops, void *self,
     if (ops->set == NULL || ops->get == NULL || ops->wait == NULL || ops->add == NULL ||
         ops->remove == NULL || ops->close == NULL)
         return sm_fail(SYMMEM_ABI, "store_open_custom", "", "the table lacks an entry");
-    return wrap(ops, self, true, store_p);
+    return wrap(ops, self, true, true, store_p);
 }
 
 void symmem_store_close(symmem_store *store) {

@@ -13,8 +13,10 @@
 void sm_store_take_back(symmem_store *store, const char *key, const void *value, size_t bytes,
                         uint32_t timeout_ms);
 
-/* A store of our own, whose entries fill the error record themselves. */
-symmem_status sm_store_wrap(const symmem_store_ops *ops, void *self, symmem_store **store_p);
+/* A store of our own, whose entries fill the error record themselves. Without a server a call that
+ * is late only waits for a lock. */
+symmem_status sm_store_wrap(const symmem_store_ops *ops, void *self, bool has_server,
+                            symmem_store **store_p);
 
 /* The limit of a call that only cleans up, or looks once more. It is shorter while the store does
  * not answer, because such calls come many at a time. */

@@ -416,7 +416,7 @@ symmem_status symmem_store_open_file(const char *path, symmem_store **store_p) {
     if (status == SYMMEM_OK)
         status = sm_file_open_reserve(store);
     if (status == SYMMEM_OK)
-        status = sm_store_wrap(&file_ops, store, store_p);
+        status = sm_store_wrap(&file_ops, store, false, store_p);
     if (status != SYMMEM_OK)
         file_close(store);
     return status;

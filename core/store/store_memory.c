@@ -178,7 +178,7 @@ symmem_status symmem_store_open_memory(symmem_store **store_p) {
         free(store);
         return sm_fail(SYMMEM_OUT_OF_MEMORY, "store_open_memory", "", "no condition for the store");
     }
-    symmem_status status = sm_store_wrap(&memory_ops, store, store_p);
+    symmem_status status = sm_store_wrap(&memory_ops, store, false, store_p);
     if (status != SYMMEM_OK)
         memory_close(store);
     return status;

@@ -484,7 +484,7 @@ static symmem_status open_client(tcp_store *store, uint64_t deadline_ns, symmem_
     if (status != SYMMEM_OK)
         return status;
     store->kept[store->kept_count++] = fd;
-    return sm_store_wrap(&tcp_ops, store, store_p);
+    return sm_store_wrap(&tcp_ops, store, true, store_p);
 }
 
 symmem_status sm_store_open_tcp(const sm_tcp_opening *opening, symmem_store **store_p) {

@@ -106,12 +106,18 @@ static void own_pieces(struct tk *t, symmem_handle *handle, int32_t peer, uint8_
     }
 }
 
-/* All ranks write their pieces of one rank's buffer at the same time, then those of the next. */
+#define ROUND_MS 1000u
+
+/* All ranks write their pieces of one rank's buffer at the same time, then those of the next. Where
+ * a copy takes long, as on a device that other processes use, they do so less often. */
 static void write_pieces(struct tk *t, symmem_handle *handle, uint8_t *bytes, size_t count,
                          uint32_t round, symmem_stream *stream) {
     const uint32_t times = stream != NULL ? 1 : 160; /* so that several ranks write a word */
-    for (int32_t peer = 0; peer < t->world_size; peer++)
+    for (int32_t peer = 0; peer < t->world_size; peer++) {
+        const uint64_t until_ms = tk_now_ms() + ROUND_MS / (uint32_t)t->world_size;
         for (uint32_t left = times; left-- > 0;) {
+            if (left > 0 && tk_now_ms() > until_ms)
+                continue; /* the last time says what is expected */
             /* What is queued for one peer still reads these bytes, the same for all. */
             for (size_t i = 0; i < count && (stream == NULL || peer == 0); i++)
                 bytes[i] = byte_of(t->rank, round + 7 * left, i);
@@ -119,6 +125,7 @@ static void write_pieces(struct tk *t, symmem_handle *handle, uint8_t *bytes, si
             if (stream == NULL)
                 own_pieces(t, handle, peer, bytes, count, round, true, stream);
         }
+    }
 }
 
 static void expect_pieces(struct tk *t, struct area *area, uint32_t round) {
