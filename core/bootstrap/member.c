@@ -8,6 +8,8 @@
  * Keys, below the world's prefix:
  *   id/<rank>           who that is
  *   no/<rank>           an objection to it, which it removes
+ *   refused             the last process that init has refused, because another one is its rank;
+ *                       that other one removes it
  *   left/<rank>         a rank that met no other one was there and has been finalized; `any` in the
  *                       rank's place: there is some. The last rank that goes removes them
  *   dead/<rank>         a process that was this rank has ended, see sm_liveness_mark_ended; the

@@ -507,8 +507,8 @@ static symmem_status look_after(sm_session *session, const sm_call *call, readin
 static symmem_status fail_missing_ranks(const sm_session *session, const sm_call *call,
                                         const reading *r) {
     uint64_t missing[SYMMEM_MAX_WORLD_SIZE / 64] = {0};
-    if (!r->any_absent &&
-        sm_session_blames_server(&r->unread)) { /* nothing is known of the ranks */
+    /* The store has told nothing of any rank. */
+    if (!r->any_absent && sm_session_blames_server(&r->unread)) {
         (void)sm_error_raise(&r->unread);
         return sm_session_describe(session, call, SYMMEM_TIMEOUT);
     }

@@ -94,8 +94,8 @@ static int32_t first_unbound(const sm_rendezvous *rendezvous) {
     return rank;
 }
 
-/* The ranks exchange the statuses of this step as data. What fails the step itself is a failure of
- * the exchange, or of a rank's rendezvous: that one is agreed on, and then again at the commit. */
+/* The ranks exchange the statuses of this step as data. The step itself fails only if the exchange
+ * fails, or if a rank's rendezvous had failed before. The commit then reports the latter. */
 symmem_status sm_multicast_join(sm_rendezvous *rendezvous, int fd) {
     if (!rendezvous->attempt_multicast) { /* rank 0 could not make the object */
         go_without(rendezvous, 0, SYMMEM_BACKEND);

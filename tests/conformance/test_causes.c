@@ -202,7 +202,7 @@ static symmem_status refuse_multicast(void *arg, const char *point) {
     return SYMMEM_LIMIT;
 }
 
-/* What is forgiven is not the cause. */
+/* The record tells the store's failure. That a rank cannot join multicast fails no rendezvous. */
 TK_TEST(causes, store_fails_while_multicast_does, "SM-MCAST-11", .needs = SYMMEM_CAP_MULTICAST,
         .ranks = {2, 4}) {
     struct failing_store failing = {.inner = t->store, .with = SYMMEM_NO_SPACE};

@@ -117,7 +117,7 @@ static void write_pieces(struct tk *t, symmem_handle *handle, uint8_t *bytes, si
         const uint64_t until_ms = tk_now_ms() + ROUND_MS / (uint32_t)t->world_size;
         for (uint32_t left = times; left-- > 0;) {
             if (left > 0 && tk_now_ms() > until_ms)
-                continue; /* the last time says what is expected */
+                continue; /* only what is written last is compared below */
             /* What is queued for one peer still reads these bytes, the same for all. */
             for (size_t i = 0; i < count && (stream == NULL || peer == 0); i++)
                 bytes[i] = byte_of(t->rank, round + 7 * left, i);

@@ -107,8 +107,9 @@ SYMMEM_API void symmem_context_options_init(symmem_context_options *options);
  * peers can tell a dead rank from a late one from here on. `options` NULL means all defaults.
  * Errors: INVALID_ARGUMENT (rank or world size missing, malformed or out of range; no store for a
  * world above one; a malformed SYMMEM_ALL_REDUCE_TABLE, see symmem_set_all_reduce_table; one that
- * is too long is OUT_OF_RANGE), MISMATCH (another living process is this rank in the store), LIMIT
- * (no descriptor for its socket, see socket_dir), whatever the store or set_backend returns.
+ * is too long is OUT_OF_RANGE), MISMATCH (another living process is this rank in the store; it has
+ * 0.3 s to end, in which the call waits), LIMIT (no descriptor for its socket, see socket_dir),
+ * whatever the store or set_backend returns.
  * *context_p is NULL on failure.
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_init(const symmem_context_options *options,
