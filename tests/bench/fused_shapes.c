@@ -135,18 +135,33 @@ static bool place_shards(rank *self, void *memory) {
     return good;
 }
 
-/* Ranks that share a device show that the program works, not how fast anything is. */
+/* All matrices, and as much again for the workspace, whose size is known only once they are
+ * made. */
+static size_t heap_bytes(int32_t ranks) {
+    size_t bytes = (size_t)64 << 20;
+    for (int s = 0; s < SHAPES; s++) {
+        const size_t m = (size_t)shapes[s].m, k = (size_t)shapes[s].k, n = (size_t)shapes[s].n;
+        bytes += 2 * KINDS * 2 * (m * k + k * n + m * n) / (size_t)ranks + 2 * m * (k + n);
+    }
+    return bytes;
+}
+
+/* Ranks that share a device show that the program works, not how fast anything is. Backends whose
+ * engine all ranks start together start it here. */
 static bool join(rank *self) {
+    symmem_join_options room = {.size = sizeof room};
     int32_t devices;
     bool good = check(symmem_init(NULL, &self->context), "init") &&
-                check(symmem_group_create(self->context, "world", NULL, 0, NULL, &self->group),
-                      "group_create") &&
                 check(symmem_context_rank(self->context, &self->rank), "rank") &&
                 check(symmem_context_world_size(self->context, &self->ranks), "world_size") &&
                 check(symmem_device_count(self->context, &devices), "device_count");
-    if (good)
-        self->device = self->rank % devices;
-    return good;
+    if (!good)
+        return false;
+    self->device = self->rank % devices;
+    room.heap_bytes = heap_bytes(self->ranks);
+    return check(symmem_join(self->context, &room, LIMIT_MS), "join") &&
+           check(symmem_group_create(self->context, "world", NULL, 0, NULL, &self->group),
+                 "group_create");
 }
 
 static bool open_rank(rank *self) {
