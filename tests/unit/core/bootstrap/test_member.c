@@ -226,11 +226,12 @@ static void put(symmem_store *store, const char *key, const sm_member *member) {
 static pid_t start_process(void) {
     const pid_t parent = getpid(), pid = fork();
     CU_ASSERT_FATAL(pid >= 0);
-    if (pid == 0 && (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent))
+    if (pid != 0)
+        return pid;
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
         _exit(1);
-    for (; pid == 0;)
+    for (;;)
         (void)pause();
-    return pid;
 }
 
 static void end_process(pid_t pid) {
