@@ -2,7 +2,8 @@
 """overhead.py: what symmem_torch adds to symmem's own calls, between two ranks.
 
 Both are called alternately in one run, and the best rounds are compared: an all-reduce of 1 KiB, and
-the allocation, rendezvous and release of 4 KiB. A tensor of a peer's buffer is measured alone.
+the allocation, rendezvous and release of 4 KiB. A tensor of a peer's buffer is measured alone. The rounds
+take some seconds, because a machine that others use has slow spells of about a second.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ import torch.distributed._symmetric_memory as symm_mem
 
 import symmem_torch._library
 
-ROUNDS, CALLS, MEETINGS = 25, 100, 8
+ROUNDS, CALLS = 2000, 100
+MEETING_ROUNDS, MEETINGS = 250, 8
 
 
 class Tensor(ctypes.Structure):
@@ -82,9 +84,9 @@ def timed(work: Callable[[], Any], calls: int) -> float:
     return (time.perf_counter() - begin) / calls * 1e6
 
 
-def by_turns(calls: int, *works: Callable[[], Any]) -> list[float]:
+def by_turns(rounds: int, calls: int, *works: Callable[[], Any]) -> list[float]:
     found: list[list[float]] = [[] for _ in works]
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for times, work in zip(found, works):
             dist.barrier()
             times.append(timed(work, calls))
@@ -110,6 +112,7 @@ def all_reduces(symmem: Symmem) -> list[float]:
     )
     symmem.check(own(*arguments))
     torch_us, own_us, ctypes_us = by_turns(
+        ROUNDS,
         CALLS,
         lambda: torch.ops.symm_mem.one_shot_all_reduce_out(tensor, "sum", "0", out),
         lambda: own(*arguments),
@@ -122,13 +125,13 @@ def rendezvous(symmem: Symmem) -> list[float]:
     def by_torch() -> None:
         symm_mem.rendezvous(symm_mem.empty(1024, device="cpu"), "0")
 
-    return by_turns(MEETINGS, by_torch, lambda: symmem.part(*symmem.meet(4096)))
+    return by_turns(MEETING_ROUNDS, MEETINGS, by_torch, lambda: symmem.part(*symmem.meet(4096)))
 
 
 def buffers() -> float:
     tensor = symm_mem.empty(1024, device="cpu")
     handle = symm_mem.rendezvous(tensor, "0")
-    return by_turns(CALLS, lambda: handle.get_buffer(0, (1024,), torch.float32))[0]
+    return by_turns(ROUNDS, CALLS, lambda: handle.get_buffer(0, (1024,), torch.float32))[0]
 
 
 def measure(rank: int, directory: str) -> None:
