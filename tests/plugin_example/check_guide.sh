@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # check_guide.sh RUNNER checks that GUIDE.md is up to date: the tests and requirements that it names exist,
-# its first program is refused as it says, and as many cases are there as it shows.
+# its first program is refused as it says, and its other programs compile.
 set -u
 runner=${1:?usage: check_guide.sh RUNNER}
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd) || exit 1
@@ -44,23 +44,14 @@ elif ! "$runner" --backend "$work/mine.so" 2>&1 | tr -s 0-9 N | # the table's si
     complain "the guide's first program is not refused with: $refusal"
 fi
 
-# How many cases step 3 and the profile core have, here and in core/doc/suite.md. One case is enough to know.
-suite() { "$runner" --backend "$work/example.so" "$@" 2>&1; }
-sum() { tr -cs 0-9 ' ' <<<"$*" | awk '{ print $1 + $2 }'; }
+# The second case of step 3 is what the guide shows. Numbers of cases grow with the suite: none is compared.
 if ! "${CC:-cc}" -std=gnu11 -shared -fPIC -fvisibility=hidden -I "$repository/core/include" \
     "$here/backend.c" -o "$work/example.so"; then
     complain "the example does not compile"
 else
-    line=$(suite --ranks 1 --no-large --filter 'alloc.*' | grep -E '^\[ 2/' | sed 's/ (.*//')
-    grep -qF -- "    $line" "$guide" || complain "step 3 does not show: $line"
-    core=$(sum "$(suite --ranks 4 --profile core --part 1/4000 | grep -oE 'core \([0-9]+, [0-9]+ left')")
-    passed=$(grep -A4 -- '--profile core --ranks 4$' "$guide" | grep -m 1 -oE '[0-9]+ passed, 0 failed, .*')
-    shown=$(sum "${passed/, 0 failed/}")
-    [ "$core" = "$shown" ] || complain "the profile core has $core cases, step 8 shows $shown"
-    shown=$(sum "$(grep -oE 'core \([0-9]+, [0-9]+ left' "$guide")")
-    [ "$core" = "$shown" ] || complain "the profile core has $core cases, step 6 shows $shown"
-    grep -qF "core (${passed%% *}), direct-access" "$repository/core/doc/suite.md" ||
-        complain "core/doc/suite.md does not show core (${passed%% *})"
+    line=$("$runner" --backend "$work/example.so" --ranks 1 --no-large --filter 'alloc.*' 2>&1 |
+        grep -E '^\[ 2/' | sed 's/ (.*//; s/^\[[^]]*\]//')
+    grep -qF -- "$line" "$guide" || complain "step 3 does not show: $line"
 fi
 
 # What it adds for collectives is a program still. The headers as they will be installed.
