@@ -165,7 +165,9 @@ check() { # MAY_FAIL LIST FOLDER...: the status says whether all are within the 
             [ "$may_fail$list" = 10 ] && [ "$findings" = 0 ] && continue
             printf '%-18s %6d words %5d findings, %s per 1,000\n' "$name" "$words" "$findings" \
                 "$((words ? findings * 10000 / words / 10 : 0)).$((words ? findings * 10000 / words % 10 : 0))"
-            [ "$((findings * 1000))" -le "$((limit * words))" ] || failures=1
+            [ "$((findings * 1000))" -le "$((limit * words))" ] && continue
+            failures=1
+            [ "$may_fail$list" != 10 ] || count 1 "$folder" | grep ': '
         done < <(count "$list" "$folder")
     done
     [ "$failures" = 0 ] || [ "$may_fail" = 0 ]

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # check.sh SYMMEM_BENCH BENCH_LIMITS ENDS ENGINE [FAKES]: each op runs for a moment and gives correct results
 # (each is checked before it is timed), the lines are JSON, and what compares them understands them.
-# Nothing here looks at a time. ENDS is a backend that ends its process, ENGINE one whose ranks start together.
+# Nothing here looks at a time. ENDS is a backend that ends its process. The ranks of ENGINE start together.
 set -u -o pipefail
 bench=${1:?usage: check.sh SYMMEM_BENCH BENCH_LIMITS ENDS ENGINE [FAKES]} limits=${2:?} ends=${3:?} engine=${4:?} fakes=${5:-}
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd) || exit 1

@@ -535,7 +535,7 @@ static void ask_the_stopped(struct tk *t, symmem_store *store, symmem_context *c
     TK_WITHIN(t, 3000, begin_ms);
 }
 
-TK_TEST(store_tcp, serving_rank_is_stopped, "SM-STORE-28,SM-CONTEXT-07", .min_ranks = 3,
+TK_TEST(store_tcp, serving_rank_is_stopped, "SM-STORE-28,SM-STORE-29,SM-CONTEXT-07", .min_ranks = 3,
         .max_ranks = 3, .flags = TK_NO_CONTEXT | TK_PROCESS_ONLY, .timeout_s = 60) {
     static const int32_t others[] = {1, 2};
     char address[ADDRESS_BYTES], value[8];

@@ -30,8 +30,8 @@ function(add_check)
   target_compile_options(check PRIVATE -Wall -Wextra -Wshadow)
 endfunction()
 
-# Ranks that the suite starts itself, by the kit's process manager. One case at a time: a rank that waits in its
-# engine takes a processor.
+# Ranks that the suite starts itself, by the kit's process manager. One case at a time: a rank that waits in
+# its engine takes a processor.
 function(add_own_start name)
   foreach(ranks 2 4)
     add_test(NAME own.${ranks} COMMAND symmem::symmem-conformance --backend
