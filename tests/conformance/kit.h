@@ -177,6 +177,8 @@ struct tk {
     tk_within_at((t), (most_ms), (since_ms), (until_ms), #most_ms, __FILE__, __LINE__)
 /* A condition that does not hold if a rank was kept from running for too long. */
 #define TK_TIMELY(t, cond, ...) tk_timely_at((t), (cond), __FILE__, __LINE__, __VA_ARGS__)
+/* The calling thread's error record has that text in its message. */
+#define TK_SAYS(t, text) tk_says_at((t), (text), __FILE__, __LINE__)
 #define TK_EQ_PTR(t, expected, actual)                                                             \
     tk_eq_ptr_at((t), (expected), (actual), #actual, __FILE__, __LINE__)
 #define TK_EQ_STR(t, expected, actual)                                                             \
@@ -221,6 +223,7 @@ bool tk_bound_at(struct tk *t, bool least, uint64_t bound, uint64_t actual, cons
                  const char *file, int line);
 bool tk_eq_ptr_at(struct tk *t, const void *expected, const void *actual, const char *text,
                   const char *file, int line);
+bool tk_says_at(struct tk *t, const char *text, const char *file, int line);
 bool tk_eq_str_at(struct tk *t, const char *expected, const char *actual, const char *text,
                   const char *file, int line);
 void tk_requirement(struct tk *t, const char *id);

@@ -301,6 +301,12 @@ bool tk_eq_str_at(struct tk *t, const char *expected, const char *actual, const 
     return kit_compared_at(t, same, file, line, values[0], values[1], "%s", text);
 }
 
+bool tk_says_at(struct tk *t, const char *text, const char *file, int line) {
+    const symmem_error_record record = last_record();
+    return tk_check_at(t, strstr(record.message, text) != NULL, file, line,
+                       "the record has no \"%s\": \"%s\"", text, record.message);
+}
+
 void tk_requirement(struct tk *t, const char *id) {
     atomic_store_explicit(&t->own->requirement, id, memory_order_relaxed);
 }

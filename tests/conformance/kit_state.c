@@ -85,6 +85,11 @@ static int list_threads(int *threads) {
     return count;
 }
 
+int kit_threads(void) {
+    int threads[MAX_THREADS];
+    return list_threads(threads);
+}
+
 static void take_environment(struct kit_state *state) {
     int count = 0;
     while (environ != NULL && environ[count] != NULL)

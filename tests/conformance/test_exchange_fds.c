@@ -225,8 +225,7 @@ TK_TEST(exchange_fds, socket_path_too_long, "SM-EXCHANGE-09,SM-ERROR-12", .ranks
     memset(path, 'r', sizeof(path));
     path[200] = '\0';
     TK_FAILS(t, PATH_TOO_LONG, pass_in(t, t->store, path, &context));
-    TK_CHECK_MSG(t, strstr(last_record().message, "the relative 'rrr") != NULL, "%s",
-                 last_record().message);
+    TK_SAYS(t, "the relative 'rrr");
     symmem_context_free(context);
     tk_out_of_band_barrier(t);
     memset(path, 'd', sizeof(path));

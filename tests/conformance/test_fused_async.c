@@ -142,9 +142,7 @@ TEST_WITH_AND_WITHOUT_STREAM(fused_async, chunk_missing, "SM-FUSED-08,SM-TIMEOUT
         status = symmem_stream_synchronize(stream, LONG_MS);
     }
     TK_FAILS(t, TIMEOUT, status);
-    symmem_error_record record = last_record();
-    TK_CHECK_MSG(t, strstr(record.message, "chunk 1 ") != NULL, "the record says '%s'",
-                 record.message);
+    TK_SAYS(t, "chunk 1 ");
     TK_WITHIN(t, 5000, begin_ms);
     size_t row = N * sizeof(float), chunk = CHUNK_ROWS * row;
     uint8_t out[ROWS * N * sizeof(float)];
@@ -229,7 +227,7 @@ TK_TEST(fused_async, replayed, "SM-FUSED-09,SM-TIMEOUT-14",
             continue;
         }
         TK_FAILS(t, TIMEOUT, symmem_stream_synchronize(stream, LONG_MS));
-        TK_CHECK(t, strstr(last_record().message, "chunk 2 ") != NULL);
+        TK_SAYS(t, "chunk 2 ");
         TK_OK(t, symmem_stream_synchronize(stream, LONG_MS));
     }
     work_after(t, stream);

@@ -36,7 +36,7 @@ static void refuse_setting(struct tk *t, const char *variable, const char *text)
     tk_checkpoint(t, "%s=%s", variable, text);
     symmem_clear_error();
     TK_FAILS(t, INVALID_ARGUMENT, begin_with(t, variable, text, &devices));
-    TK_CHECK(t, strstr(last_record().message, variable) != NULL);
+    TK_SAYS(t, variable);
     TK_EQ_INT(t, 77, devices);
     TK_OK(t, symmem_device_count(t->context, &devices));
     TK_EQ_INT(t, 8, devices);

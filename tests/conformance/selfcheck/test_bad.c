@@ -411,3 +411,8 @@ TK_TEST(bad, prints_much, "SM-SELF-02") {
     tk_out_of_band_barrier(t);
     TK_CHECK(t, false);
 }
+
+TK_TEST(bad, record_without_the_words, "SM-SELF-02", .timeout_s = 10) {
+    TK_SAYS(t, "record's");
+    TK_SAYS(t, "other words");
+}

@@ -81,11 +81,12 @@ static void start_task(void *engine_v) {
     engine->start_error = engine->start(engine);
     if (engine->start_error != NULL)
         return;
-    running = engine;
-    if (engine->broken) /* it was given up: no rank waits at its end for this one */
+    if (engine->broken) { /* it was given up: no rank waits at its end for this one */
         engine->end(engine);
-    else
-        atexit(end_at_exit);
+        return;
+    }
+    running = engine;
+    atexit(end_at_exit);
 }
 
 static symmem_status fail_start(const symmem_kit_member *self) {

@@ -242,11 +242,11 @@ TEST("an exchange that fails is no failure of the engine's") {
     static const char *const steps[] = {"engine.thread", "engine.prepare", "engine.start",
                                         "engine.world",  "engine.records", "kit.traffic",
                                         "engine.record", "engine.heap",    "engine.heaps"};
+    static symmem_kit_engine engines[sizeof(steps) / sizeof(*steps)];
     for (size_t i = 0; i < sizeof(steps) / sizeof(*steps); i++) {
-        static symmem_kit_engine engine;
         symmem_memory heap = {0};
-        engine = new_engine();
-        void *member = open_member(&engine, 2);
+        engines[i] = new_engine();
+        void *member = open_member(&engines[i], 2);
         fails_at = steps[i];
         CU_ASSERT_EQUAL(join(member, HEAP_BYTES, 5000, &heap), SYMMEM_SYSTEM);
         CU_ASSERT_PTR_NULL(fails_at);

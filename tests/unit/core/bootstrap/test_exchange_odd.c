@@ -168,14 +168,14 @@ TEST("a combined value that cannot be") {
 
 static symmem_status add_fails_with; /* once, if not OK */
 static atomic_int adds_fail;
-static char readers_key[SYMMEM_STORE_KEY_MAX + 1]; /* of the last large exchange */
+static _Atomic(const char *) readers_key; /* of the last large exchange */
 
 static symmem_status failing_add(void *s, const char *k, int64_t d, int64_t *v, uint32_t t) {
     if (!ends_with(k, "/d"))
         return c_add(s, k, d, v, t);
     if (atomic_fetch_sub(&adds_fail, 1) > 0)
         return add_fails_with;
-    snprintf(readers_key, sizeof(readers_key), "%s", k);
+    free((char *)atomic_exchange(&readers_key, strdup(k)));
     return c_add(s, k, d, v, t);
 }
 

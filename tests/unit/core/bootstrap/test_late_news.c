@@ -96,11 +96,17 @@ TEST("a neighbor ended for an earlier job") {
     CU_ASSERT_TRUE(run_first(1, 3, body_waits));
 }
 
+/* The store within is the ranks'. */
+static void leave_open(void *self) {}
+
 /* Rank 1 has finalized and rank 2 was killed. The first may have left because of the second. */
 static int body_two_ended(test_rank *self) {
     counting c = {.inner = self->store};
+    symmem_store_ops ops = counting_ops;
+    symmem_store *counted;
     char key[SYMMEM_STORE_KEY_MAX + 1];
     sm_member killed;
+    ops.close = leave_open;
     memset(&killed, 0, sizeof(killed));
     killed.identity = dead;
     killed.rank = 2;
@@ -108,14 +114,15 @@ static int body_two_ended(test_rank *self) {
     killed.published_ns = sm_since_boot_ns() + 1000000000u; /* of this job */
     sm_identity_key("w", 2, key, sizeof(key));
     EXPECT(symmem_store_set(self->store, key, &killed, sizeof(killed), 0) == SYMMEM_OK);
-    EXPECT(symmem_store_open_custom(&counting_ops, &c, &self->store) == SYMMEM_OK);
+    EXPECT(symmem_store_open_custom(&ops, &c, &counted) == SYMMEM_OK);
     symmem_store *const own = self->session->config.store;
-    self->session->config.store = self->store;
+    self->session->config.store = counted;
     sm_liveness_learn(self->liveness, 1, &dead);
     EXPECT(gather(self, "op", false, 10000) == SYMMEM_PEER_LOST);
     EXPECT(last_record().failed_rank == 2);
     EXPECT(atomic_load(&c.removes) == 0); /* its own record goes later */
     self->session->config.store = own;
+    symmem_store_close(counted);
     return 0;
 }
 
@@ -162,6 +169,7 @@ static int body_waits_for_the_next(test_rank *self) {
     symmem_store *const own = self->session->config.store;
     symmem_store *store;
     ops.get = arriving_get;
+    ops.close = leave_open;
     memset(&arriving_store, 0, sizeof(arriving_store));
     arriving_store.inner = self->store;
     memset(&arriving, 0, sizeof(arriving));
@@ -180,6 +188,7 @@ static int body_waits_for_the_next(test_rank *self) {
     EXPECT(status == SYMMEM_TIMEOUT || (status == SYMMEM_PEER_LOST &&
                                         strstr(last_record().message, SM_MAY_BE_EARLIER) != NULL));
     self->session->config.store = own;
+    symmem_store_close(store);
     return 0;
 }
 
