@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -222,6 +223,24 @@ static int remove_entry(const char *path, const struct stat *status, int kind, s
     return 0;
 }
 
+/* A rank that is killed leaves Open MPI's files and shared memory. They go with the job's folders.
+ */
+static char memory[sizeof job + sizeof "/dev/shm/"];
+
+static void place_files(const char *folder) {
+    printf("OMPI_MCA_orte_tmpdir_base=%s\n", folder);
+    snprintf(memory, sizeof memory, "/dev/shm/%s", job);
+    if (mkdir(memory, 0700) == 0)
+        printf("OMPI_MCA_btl_vader_backing_directory=%s\n", memory);
+    else
+        memory[0] = '\0';
+}
+
+static void remove_folder(const char *path) {
+    if (path[0] != '\0')
+        (void)nftw(path, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+}
+
 static void await_ranks(void) {
     for (int waited = 0; atomic_load(&left) < atomic_load(&came) && waited < LEAVE_MS; waited++)
         pause_ms(1);
@@ -256,11 +275,15 @@ int main(int argc, char **argv) {
     if (PMIx_server_init(&module, &folder, 1) != PMIX_SUCCESS)
         return 1;
     const int listener = open_socket();
-    if (listener < 0 || !add_job((uint32_t)ranks) || !print_environment())
+    place_files(argv[2]);
+    if (listener < 0 || !add_job((uint32_t)ranks) || !print_environment()) {
+        remove_folder(memory);
         return 1;
+    }
     if (serve(listener))
         await_ranks();
     /* Without PMIx_server_finalize, which shuts connections down that ranks hold. */
-    (void)nftw(argv[2], remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+    remove_folder(argv[2]);
+    remove_folder(memory);
     _exit(0);
 }
