@@ -84,7 +84,7 @@ static symmem_status peer_failure(const symmem_exchange *exchange) {
 /* --- an engine -------------------------------------------------------------------------------- */
 
 static atomic_int starts, made, forgotten, hangs;
-static int32_t engine_size;
+static _Atomic int32_t engine_size;
 static int make_error;
 
 static const char *start(symmem_kit_engine *engine) {

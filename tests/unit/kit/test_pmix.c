@@ -113,7 +113,7 @@ static void expect_no_manager(void) {
     "[ \"$1\" = 2 ] && [ -d \"$2\" ] || exit 1\n"                                                  \
     "printf 'PMIX_RANK=0\\nPMIX_NAMESPACE=job=1\\nno "                                             \
     "variable\\nSYMMEM_TEST_OTHERS=theirs\\n\\n'\n"                                                \
-    "wc -c | tr -d ' ' >\"$(dirname \"$0\")/ended\""
+    "count=$(wc -c | tr -d ' ') && echo \"$count\" >\"$(dirname \"$0\")/ended\""
 
 TEST("rank 0 has a server until it ends it") {
     begin(SERVES);
