@@ -34,15 +34,23 @@ static bool zero_pages(const struct bytes_op *op) {
            op->count % page == 0 && madvise(op->dst, op->count, MADV_REMOVE) == 0;
 }
 
+/* As a device does: a kernel may look at a word meanwhile. */
+static void fill_words(uint32_t *words, size_t count, uint32_t value) {
+    for (size_t i = 0; i < count; i++)
+        __atomic_store_n(&words[i], value, __ATOMIC_RELAXED);
+}
+
 static void run_fill(void *arg) {
     const struct bytes_op *op = arg;
     if (zero_pages(op))
         return;
-    if (op->width == 1)
-        memset(op->dst, (int)op->value, op->count);
+    if (op->width != 1)
+        fill_words(op->dst, op->count, op->value);
+    else if (((uintptr_t)op->dst | op->count) % sizeof(uint32_t) == 0)
+        fill_words(op->dst, op->count / sizeof(uint32_t),
+                   (uint8_t)op->value * UINT32_C(0x01010101));
     else
-        for (size_t i = 0; i < op->count; i++)
-            ((uint32_t *)op->dst)[i] = op->value;
+        memset(op->dst, (int)op->value, op->count);
 }
 
 static void run_write(void *arg) {
