@@ -75,7 +75,7 @@ static inline void other_world_end(struct tk *t, struct other_world *w) {
 
 /* --- processes of the body's own -------------------------------------------------------------- */
 
-/* No engine can start in those, so the backend is the library's first choice. */
+/* No engine can start in such a process, so the backend is the library's first choice. */
 static inline symmem_context_options other_job(struct tk *t, symmem_store *store) {
     symmem_context_options options = tk_options(t);
     options.store = store;

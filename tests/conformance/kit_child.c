@@ -21,7 +21,7 @@ static int parents_threads;
 #if KIT_ADDRESS_SANITIZER
 /* LeakSanitizer asks at exit. It would wait for its allocator's lock for ever, if a thread of the
  * parent's held that at the fork. */
-int __lsan_is_turned_off(void);
+int __lsan_is_turned_off(void) __attribute__((visibility("default")));
 int __lsan_is_turned_off(void) {
     return parents_threads > 1;
 }

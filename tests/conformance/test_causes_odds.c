@@ -49,7 +49,7 @@ TK_TEST(causes, names_that_begin_alike, "SM-GROUP-16", .ranks = {2, 4}) {
     }
 }
 
-/* Either rank may find it, and both tell it in the words of the one that did. */
+/* Either rank may find it, and a rank tells it in its own words or in the other one's. */
 TK_TEST(causes, worlds_of_other_sizes, "SM-CONTEXT-15", .ranks = {2, 2}) {
     struct other_world w = other_world_begin(t);
     w.options.world_size = 2 + t->rank;

@@ -2,7 +2,8 @@
 /*
  * pmix_server RANKS FOLDER: a PMIx server for ranks of this host that run already. It prints the
  * environment that rank 0 is to have, a line each and an empty one behind them; other ranks differ
- * in PMIX_RANK. SYMMEM_PMIX_SOCKET is for a rank that is up, see give_connections. It ends when
+ * in PMIX_RANK. At its end it removes FOLDER and the job's folder in /dev/shm, where Open MPI has
+ * its files. SYMMEM_PMIX_SOCKET is for a rank that is up, see give_connections. It ends when
  * its standard input does; after a byte there when the ranks that came have left, or 2 s later.
  */
 #include <ftw.h>
