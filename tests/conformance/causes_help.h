@@ -7,7 +7,7 @@
 
 #include "sync_help.h"
 
-#define LIMIT_MS 20000u
+#define LIMIT_MS tk_scaled_ms(20000)
 #define DEATH (TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK)
 /* Ranks are processes that the body starts, in contexts of their own. */
 #define OWN_PROCESSES (TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_FORKS | TK_MAY_LEAK)
@@ -76,7 +76,7 @@ static inline void other_world_end(struct tk *t, struct other_world *w) {
 /* --- processes of the body's own -------------------------------------------------------------- */
 
 /* No engine can start in such a process, so the backend is the library's first choice. */
-static inline symmem_context_options other_job(struct tk *t, symmem_store *store) {
+static inline symmem_context_options job_options(struct tk *t, symmem_store *store) {
     symmem_context_options options = tk_options(t);
     options.store = store;
     options.backend = NULL;

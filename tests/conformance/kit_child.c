@@ -15,22 +15,11 @@ static void run_body(struct tk *t, void (*body)(struct tk *t, void *arg), void *
         body(t, arg);
 }
 
-/* Of the parent, when it forked. */
-static int parents_threads;
-
-#if KIT_ADDRESS_SANITIZER
-/* LeakSanitizer asks at exit. It would wait for its allocator's lock for ever, if a thread of the
- * parent's held that at the fork. */
-int __lsan_is_turned_off(void) __attribute__((visibility("default")));
-int __lsan_is_turned_off(void) {
-    return parents_threads > 1;
-}
-#endif
-
-static void be_child(struct tk *t, pid_t parent, void (*body)(struct tk *t, void *arg), void *arg,
-                     struct kit_points *points) __attribute__((noreturn));
-static void be_child(struct tk *t, pid_t parent, void (*body)(struct tk *t, void *arg), void *arg,
-                     struct kit_points *points) {
+/* `threads`: the parent's. */
+static void be_child(struct tk *t, pid_t parent, int threads, void (*body)(struct tk *t, void *arg),
+                     void *arg, struct kit_points *points) __attribute__((noreturn));
+static void be_child(struct tk *t, pid_t parent, int threads, void (*body)(struct tk *t, void *arg),
+                     void *arg, struct kit_points *points) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(1);
@@ -38,7 +27,11 @@ static void be_child(struct tk *t, pid_t parent, void (*body)(struct tk *t, void
     t->context = NULL;
     run_body(t, body, arg);
     *points = t->own->record.points;
-    exit(0); /* not _exit: coverage and, if it can, leak detection work at exit */
+    /* LeakSanitizer would wait forever for its allocator's lock if another thread of the parent had
+     * it at the fork. */
+    if (KIT_ADDRESS_SANITIZER && threads != 1)
+        _exit(0);
+    exit(0); /* not _exit: coverage and leak detection work at exit */
 }
 
 static void end(pid_t child, int *status) {
@@ -81,10 +74,8 @@ enum tk_child_end tk_run_child(struct tk *t, void (*body)(struct tk *t, void *ar
     *points = t->own->record.points;
     const int threads = kit_threads();
     pid_t child = fork();
-    if (child == 0) {
-        parents_threads = threads;
-        be_child(t, parent, body, arg, points);
-    }
+    if (child == 0)
+        be_child(t, parent, threads, body, arg, points);
     bool ended = child > 0 && wait_for(child, limit_ms, &status);
     tk_share_u64(t, TK_ENDED_SLOT, tk_now_ms());
     t->own->record.points = *points;

@@ -105,7 +105,8 @@ void kit_add(struct kit_text *text, const char *format, ...) __attribute__((form
 
 /* Parts of the leak ledger (kit_state.c, kit_heap.c, kit_new.c, kit_map.c, kit_asker.c). */
 struct kit_state;
-int kit_threads(void); /* of this process */
+/* Of this process. 0: they cannot be counted. */
+int kit_threads(void);
 struct kit_state *kit_state_take(void);
 /* Adds what has changed and frees. `device`: one was opened since, which starts threads of its
  * driver. */

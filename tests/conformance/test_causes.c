@@ -287,7 +287,7 @@ enum { SLOT_DESTROYED = 15, SLOT_COUNTED };
 static void destroy_after_a_kill(struct tk *t, void *arg) {
     const struct sockets *sockets = arg;
     symmem_context *context = NULL;
-    symmem_context_options options = other_job(t, sockets->store);
+    symmem_context_options options = job_options(t, sockets->store);
     options.socket_dir = sockets->directory;
     symmem_group *group = begin_with_group(t, &options, "job", &context);
     TK_OK(t, symmem_group_barrier(group, LIMIT_MS));

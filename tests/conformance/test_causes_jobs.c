@@ -16,7 +16,7 @@ struct job {
 static void run_job(struct tk *t, void *arg) {
     const struct job *job = arg;
     symmem_context *context = NULL;
-    symmem_context_options options = other_job(t, job->store);
+    symmem_context_options options = job_options(t, job->store);
     options.world_size = job->world_size;
     if (job->waits && t->rank == 0) /* longer than the others give the next process of a rank */
         tk_sleep_ms(700);
@@ -44,7 +44,7 @@ static void run_without_rank_0(struct tk *t, void *arg) {
     const struct job *job = arg;
     symmem_context *context = NULL;
     symmem_group *group = NULL;
-    symmem_context_options options = other_job(t, job->store);
+    symmem_context_options options = job_options(t, job->store);
     tk_sleep_ms(t->rank == 0 ? 100 : 500); /* it lives when the others do */
     if (t->rank == 0)
         tk_on_point(t, "init.done", 1, (struct tk_action){.kill = true});
@@ -93,7 +93,7 @@ TK_TEST(causes, traces_of_one_rank, "SM-LIFE-20", .ranks = {2, 4}, .flags = OWN_
 static void start_in_vain(struct tk *t, void *arg) {
     const struct job *job = arg;
     symmem_context *context = NULL;
-    symmem_context_options options = other_job(t, job->store);
+    symmem_context_options options = job_options(t, job->store);
     symmem_group *group = begin_with_group(t, &options, "job", &context);
     uint64_t begin_ms = tk_now_ms();
     TK_STATUS(t, SYMMEM_PEER_LOST, symmem_group_barrier(group, LIMIT_MS));
@@ -108,7 +108,7 @@ enum { SLOT_BEGUN = 14 };
 static void run_late_job(struct tk *t, void *arg) {
     const struct job *job = arg;
     symmem_context *context = NULL;
-    symmem_context_options options = other_job(t, job->store);
+    symmem_context_options options = job_options(t, job->store);
     if (t->rank == 0) {
         await_ranks(t, 1, t->world_size, SLOT_BEGUN);
         tk_sleep_ms(500);
@@ -204,7 +204,7 @@ static void leave_early(struct tk *t, void *arg) {
     const struct leaving *leaving = arg;
     symmem_context *context = NULL;
     symmem_group *group = NULL;
-    symmem_context_options options = other_job(t, leaving->store);
+    symmem_context_options options = job_options(t, leaving->store);
     TK_REQUIRE_OK(t, symmem_init(&options, &context));
     share_and_await(t, t->world_size, SLOT_HERE);
     if (t->rank == ABSENT) {

@@ -110,7 +110,6 @@ static symmem_status share_done(void *arg, const char *point) {
 /* A job is started again while a process of the last one is about to end. */
 TK_TEST(causes, one_rank_again, "SM-CONTEXT-16", .ranks = {2, 2}, .flags = OWN_PROCESSES) {
     struct other_world w = other_world_begin(t);
-    w.options.backend = NULL; /* it stays out of this, also with what an engine does to a process */
     w.options.rank = 0;
     if (t->rank == 0) {
         TK_EQ_INT(t, TK_CHILD_DONE, tk_run_child(t, be_first_for_a_moment, &w, LIMIT_MS));
@@ -161,7 +160,7 @@ static void run_at_odds(struct tk *t, void *arg) {
     static const int32_t orders[2][3] = {{0, 1, 2}, {1, 0, 2}};
     const struct at_odds *odds = arg;
     const bool second = t->rank == 1 || (t->rank == 2 && !odds->with_first);
-    symmem_context_options options = other_job(t, odds->store);
+    symmem_context_options options = job_options(t, odds->store);
     symmem_context *context = NULL;
     symmem_group *group = NULL;
     options.world_size = odds->kind == SIZES && second ? 4 : 3;

@@ -34,7 +34,7 @@ static bool zero_pages(const struct bytes_op *op) {
            op->count % page == 0 && madvise(op->dst, op->count, MADV_REMOVE) == 0;
 }
 
-/* As a device does: a kernel may look at a word meanwhile. */
+/* A kernel that looks at a word meanwhile sees all of it or nothing, as on a device. */
 static void fill_words(uint32_t *words, size_t count, uint32_t value) {
     for (size_t i = 0; i < count; i++)
         __atomic_store_n(&words[i], value, __ATOMIC_RELAXED);

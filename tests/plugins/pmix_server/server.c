@@ -224,8 +224,7 @@ static int remove_entry(const char *path, const struct stat *status, int kind, s
     return 0;
 }
 
-/* A rank that is killed leaves Open MPI's files and shared memory. They go with the job's folders.
- */
+/* For Open MPI's files and shared memory, which a rank that is killed leaves behind. */
 static char memory[sizeof job + sizeof "/dev/shm/"];
 
 static void place_files(const char *folder) {
@@ -261,6 +260,7 @@ static int open_socket(void) {
 }
 
 int main(int argc, char **argv) {
+    static const int not_its_end[] = {SIGPIPE, SIGINT, SIGTERM, SIGHUP};
     pmix_info_t folder;
     uint64_t number;
     const int ranks = argc == 3 ? atoi(argv[1]) : 0;
@@ -268,7 +268,9 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: pmix_server RANKS FOLDER\n");
         return 2;
     }
-    signal(SIGPIPE, SIG_IGN);
+    /* What ends rank 0 ends the standard input, and then this program cleans up. */
+    for (size_t i = 0; i < sizeof not_its_end / sizeof not_its_end[0]; i++)
+        signal(not_its_end[i], SIG_IGN);
     if (getrandom(&number, sizeof number, 0) != sizeof number)
         return 1;
     snprintf(job, sizeof job, "symmem-pmix-%016llx", (unsigned long long)number);
